@@ -1,0 +1,3 @@
+"""cachelint: a linter for tensors that forward leaves behind for backward."""
+
+__version__ = "0.1.0"
