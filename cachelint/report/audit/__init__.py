@@ -1,0 +1,1 @@
+"""Formats of ``cachelint audit``: one module each."""

@@ -1,0 +1,1 @@
+"""Formats of ``cachelint check``: one module each."""

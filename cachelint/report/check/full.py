@@ -1,0 +1,41 @@
+"""Each finding with its source, carets, why it holds here and what to do about it. For people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cachelint.report import Report, Style
+from cachelint.report.advice import Adviser
+from cachelint.report.check.concise import headline
+from cachelint.report.excerpt import Span, excerpt
+from cachelint.report.text import paint, printable
+
+
+def render(report: Report, style: Style) -> Iterator[str]:
+    """One block a finding, with a blank line between blocks."""
+    adviser = Adviser(report.types)
+    for finding in report.findings:
+        yield headline(finding, style) + "\n"
+        gutter = len(str(finding.end_line + 2))
+        span = Span(finding.line, finding.column, finding.end_line, finding.end_column)
+        for line in excerpt(report.source_lines(finding.path), span, colour=style.colour, gutter=gutter):
+            yield line + "\n"
+        advice = adviser.advice(finding)
+        for label, text in (("why", advice.why), ("do", advice.todo)):
+            if text:
+                yield _note(gutter, label, text, style)
+        if finding.fix:
+            how = "cachelint fix" if finding.fix.applicability == "safe" else "cachelint fix --unsafe"
+            text = f"{finding.fix.applicability}, `{how}`"
+            yield _note(
+                gutter,
+                "fix",
+                text if finding.fix.description == advice.todo else f"{text}: {finding.fix.description}",
+                style,
+            )
+        yield "\n"
+
+
+def _note(gutter: int, label: str, text: str, style: Style) -> str:
+    mark = paint("=", "blue", on=style.colour)
+    return f"{' ' * gutter} {mark} {paint(label + ':', 'bold', on=style.colour)} {printable(text)}\n"
