@@ -48,7 +48,8 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _escape(text: str) -> str:
-    return re.sub(r"([\\*_\[\]<>|])", r"\\\1", text)
+    """Underscores inside a word mean nothing to Markdown and stay as they are."""
+    return re.sub(r"[\\*\[\]<>|]|(?<!\w)_|_(?!\w)", lambda match: "\\" + match[0], text)
 
 
 def _escape_bars(text: str) -> str:

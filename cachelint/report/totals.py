@@ -47,9 +47,9 @@ class Totals:
         """The totals line of the tables."""
         classes = f"{self.safe} SAFE, {self.recompute} RECOMPUTE, {self.save} SAVE; {self.registered} registered"
         unread = f"; {self.unread} never read" if self.unread else ""
-        return (
-            f"{plural(self.types, 'type')}, {self.flagged} flagged; {plural(self.fields, 'field')}: {classes}{unread}"
-        )
+        empty = f", {self.empty} without a cached field" if self.empty else ""
+        types = f"{plural(self.types, 'type')}, {self.flagged} flagged{empty}"
+        return f"{types}; {plural(self.fields, 'field')}: {classes}{unread}"
 
 
 def count(files: int, types: Sequence[TypeReport]) -> Totals:

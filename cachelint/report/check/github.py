@@ -32,7 +32,7 @@ def render(report: Report, style: Style) -> Iterator[str]:
         message = f"{finding.path}:{finding.line}:{finding.column}: {finding.code} {finding.message}"
         yield _command(_COMMANDS[adviser.severity(finding.code)], properties, message)
     for error in report.errors:
-        place: dict[str, str | int] = {"title": "cachelint", "file": error.path, "line": error.line}
+        place: dict[str, str | int] = {"title": "cachelint", "file": error.path, "line": max(1, error.line)}
         yield _command("error", place, f"{error.path}:{error.line}: {error.message}")
 
 

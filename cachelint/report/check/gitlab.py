@@ -50,7 +50,7 @@ def render(report: Report, style: Style) -> Iterator[str]:
                 "check_name": "unreadable-file",
                 "fingerprint": _fingerprint(key, seen[key]),
                 "severity": "blocker",
-                "location": {"path": error.path, "lines": {"begin": error.line}},
+                "location": {"path": error.path, "lines": {"begin": max(1, error.line)}},
             }
         )
         seen[key] += 1

@@ -68,6 +68,7 @@ def _properties(rule: catalogue.Rule) -> dict[str, Any]:
 
 def _result(finding: Finding, index: int, adviser: Adviser) -> dict[str, Any]:
     advice = adviser.advice(finding)
+    field = adviser.verdict(finding)
     text = finding.message
     for part in (advice.why, advice.todo):
         text += f"\n{part}" if part else ""
@@ -88,8 +89,14 @@ def _result(finding: Finding, index: int, adviser: Adviser) -> dict[str, Any]:
                         "endColumn": finding.end_column,
                     },
                 },
-                "logicalLocations": [{"fullyQualifiedName": finding.type, "kind": "type"}] if finding.type else [],
+                **(
+                    {"logicalLocations": [{"fullyQualifiedName": finding.type, "kind": "type"}]} if finding.type else {}
+                ),
             }
+        ],
+        "relatedLocations": [
+            {"id": number, "message": {"text": link.text}, "physicalLocation": _place(link.path, link.line)}
+            for number, link in enumerate(field.evidence if field else (), start=1)
         ],
         "partialFingerprints": {"cachelint/v1": hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()},
         "properties": {
@@ -102,10 +109,12 @@ def _result(finding: Finding, index: int, adviser: Adviser) -> dict[str, Any]:
 
 
 def _notification(error: FileError) -> dict[str, Any]:
-    location = {
-        "physicalLocation": {"artifactLocation": _artifact(error.path), "region": {"startLine": max(1, error.line)}}
-    }
+    location = {"physicalLocation": _place(error.path, error.line)}
     return {"level": "error", "message": {"text": error.message}, "locations": [location]}
+
+
+def _place(path: str, line: int) -> dict[str, Any]:
+    return {"artifactLocation": _artifact(path), "region": {"startLine": max(1, line)}}
 
 
 def _artifact(path: str) -> dict[str, Any]:
