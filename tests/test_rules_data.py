@@ -1,0 +1,233 @@
+"""The tables under ``rules/``: well formed, free of contradictions, and complete for the libraries they describe."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RULES = Path(__file__).parent.parent / "rules"
+OPERATORS = RULES / "operators"
+
+CATEGORIES = {
+    "alias",
+    "alias_list",
+    "alias_attr",
+    "cast",
+    "elementwise",
+    "rowstat",
+    "index",
+    "constant",
+    "empty",
+    "expensive",
+    "scan",
+    "random",
+    "collective",
+    "host_value",
+    "host_attr",
+    "handle",
+    "container",
+    "element",
+    "copy",
+    "closure",
+    "elementwise_kernel",
+    "rowstat_kernel",
+    "result_of",
+    "ignore",
+}
+RESULTS = {
+    "alias",
+    "cast",
+    "elementwise",
+    "rowstat",
+    "index",
+    "constant",
+    "empty",
+    "expensive",
+    "scan",
+    "random",
+    "collective",
+    "host_value",
+}
+POSITIONAL = {"fills", "host_arg", "device_arg", "device_list_arg", "result_of"}
+OTHER = {"modules", "kind", "multi", "inplace", "not_inplace", "handle_prefix"}
+
+TABLES = sorted(OPERATORS.glob("*.toml"))
+
+
+def load(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def names(table: dict[str, Any]) -> set[str]:
+    """Every name that the table says something about, positions and results cut off."""
+    found: set[str] = set()
+    for key, value in table.items():
+        if key in CATEGORIES or key in {"multi", "inplace", "not_inplace", "fills"}:
+            found.update(word.split(":")[0] for word in value.split())
+    return found
+
+
+def covered(name: str, table: dict[str, Any], known: set[str]) -> bool:
+    """Names that end in one underscore stand for the operator of the same name, in place."""
+    if name in known or any(name.startswith(prefix) for prefix in table.get("handle_prefix", "").split()):
+        return True
+    return name.endswith("_") and name[:-1] in known
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda p: p.stem)
+def test_operator_table_is_well_formed(path: Path) -> None:
+    table = load(path)
+    assert set(table) <= CATEGORIES | POSITIONAL | OTHER
+    assert table["modules"].split()
+    assert table.get("kind", "function") in {"function", "method"}
+    for key, value in table.items():
+        assert isinstance(value, str), key
+        for word in value.split():
+            if key in POSITIONAL:
+                assert re.fullmatch(r"[\w.]+:(\*|\w+)(,\w+)*", word), (key, word)
+            elif key == "multi":
+                name, _, category = word.partition(":")
+                assert re.fullmatch(r"[\w.]+", name), word
+                assert category in RESULTS, word
+            else:
+                assert re.fullmatch(r"[\w.]+", word), (key, word)
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda p: p.stem)
+def test_a_name_has_one_meaning(path: Path) -> None:
+    """Called, a name has one category. ``host_attr`` and ``alias_attr`` speak of the uncalled name, ``multi`` may stand
+    beside one other category where the number of results depends on the arguments."""
+    meanings: dict[str, list[str]] = defaultdict(list)
+    for key, value in load(path).items():
+        if key in CATEGORIES - {"host_attr", "alias_attr"}:
+            for word in value.split():
+                meanings[word.split(":")[0]].append(key)
+    assert not {name: keys for name, keys in meanings.items() if len(keys) > 1}
+
+
+def test_no_two_function_tables_disagree() -> None:
+    meanings: dict[str, dict[str, str]] = defaultdict(dict)
+    for path in TABLES:
+        table = load(path)
+        if table.get("kind") == "method":
+            continue
+        for prefix in table["modules"].split():
+            for key, value in table.items():
+                if key in CATEGORIES - {"host_attr", "ignore"}:
+                    for word in value.split():
+                        meanings[f"{prefix}.{word.split(':')[0]}"][key] = path.stem
+    assert not {name: found for name, found in meanings.items() if len(set(found.values())) > 1}
+
+
+def test_every_public_callable_of_torch_is_in_the_table() -> None:
+    torch = pytest.importorskip("torch")
+    table = load(OPERATORS / "torch.toml")
+    known = names(table)
+    missing = [
+        name
+        for name in dir(torch)
+        if not name.startswith("_")
+        and callable(getattr(torch, name, None))
+        and getattr(getattr(torch, name), "__module__", "") != "typing"
+        and not covered(name, table, known)
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("module", ["linalg", "fft", "special", "sparse", "signal.windows"])
+def test_every_public_callable_of_torchs_function_modules_is_in_the_table(module: str) -> None:
+    torch = pytest.importorskip("torch")
+    table = load(OPERATORS / "torch.toml")
+    known = names(table)
+    owner = torch
+    for part in module.split("."):
+        owner = getattr(owner, part)
+    missing = [
+        name
+        for name in dir(owner)
+        if not name.startswith("_")
+        and callable(getattr(owner, name))
+        and not isinstance(getattr(owner, name), type)
+        and getattr(getattr(owner, name), "__module__", "") != "typing"
+        and not hasattr(torch.types, name)
+        and name != "check_sparse_tensor_invariants"
+        and not covered(f"{module}.{name}", table, known)
+    ]
+    assert not missing
+
+
+def test_every_public_callable_of_functional_is_in_the_table() -> None:
+    functional = pytest.importorskip("torch.nn.functional")
+    table = load(OPERATORS / "functional.toml")
+    known = names(table)
+    missing = [
+        name
+        for name in dir(functional)
+        if not name.startswith("_") and callable(getattr(functional, name)) and not covered(name, table, known)
+    ]
+    assert not missing
+
+
+def test_every_public_name_of_tensor_is_in_the_table() -> None:
+    torch = pytest.importorskip("torch")
+    table = load(OPERATORS / "tensor.toml")
+    known = names(table)
+    missing = [name for name in dir(torch.Tensor) if not name.startswith("_") and not covered(name, table, known)]
+    assert not missing
+
+
+@pytest.mark.parametrize(("file", "module"), [("distributed", "torch.distributed"), ("cuda", "torch.cuda")])
+def test_every_public_callable_of_torchs_subpackages_is_in_the_table(file: str, module: str) -> None:
+    owner = pytest.importorskip(module)
+    if file == "distributed" and not owner.is_available():
+        pytest.skip("torch was built without distributed")
+    table = load(OPERATORS / f"{file}.toml")
+    known = names(table)
+    missing = [
+        name
+        for name in dir(owner)
+        if not name.startswith("_") and callable(getattr(owner, name)) and not covered(name, table, known)
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("module", ["", "linalg", "random", "fft"])
+def test_every_public_function_of_numpy_is_in_the_table(module: str) -> None:
+    numpy = pytest.importorskip("numpy")
+    known = names(load(OPERATORS / "numpy.toml"))
+    owner = getattr(numpy, module) if module else numpy
+    missing = [
+        name
+        for name in dir(owner)
+        if not name.startswith("_")
+        and callable(getattr(owner, name))
+        and not isinstance(getattr(owner, name), type)
+        and (f"{module}.{name}" if module else name) not in known
+    ]
+    assert not missing
+
+
+def test_every_public_name_of_ndarray_is_in_the_table() -> None:
+    numpy = pytest.importorskip("numpy")
+    known = names(load(OPERATORS / "ndarray.toml"))
+    assert not [name for name in dir(numpy.ndarray) if not name.startswith("_") and name not in known]
+
+
+def test_every_builtin_function_is_in_the_table() -> None:
+    import builtins
+
+    known = names(load(OPERATORS / "host.toml"))
+    missing = [
+        name
+        for name in dir(builtins)
+        if not name.startswith("_")
+        and callable(getattr(builtins, name))
+        and name not in known
+        and not (isinstance(getattr(builtins, name), type) and issubclass(getattr(builtins, name), BaseException))
+    ]
+    assert not missing
