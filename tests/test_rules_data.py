@@ -231,3 +231,45 @@ def test_every_builtin_function_is_in_the_table() -> None:
         and not (isinstance(getattr(builtins, name), type) and issubclass(getattr(builtins, name), BaseException))
     ]
     assert not missing
+
+
+DIALECTS = sorted((RULES / "dialects").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", DIALECTS, ids=lambda p: p.stem)
+def test_dialect_is_a_dialect_spec(path: Path) -> None:
+    from cachelint.settings import DialectSpec
+
+    table = load(path)
+    spec = DialectSpec(**{key: tuple(value) if isinstance(value, list) else value for key, value in table.items()})
+    assert spec.name == path.stem
+    assert spec.recognise in {"base", "methods", "register", "decorator"}
+    assert spec.receiver in {"first", "self"}
+    assert spec.live_inputs in {"saved", "signature", "retained"}
+    assert spec.description
+    assert (spec.recognise == "base") == bool(spec.bases)
+    assert (spec.recognise == "register") == bool(spec.registers)
+    assert all("." in base for base in spec.bases)
+    assert set(spec.save) | set(spec.read_back) <= set(spec.api)
+
+
+def test_the_dialects_of_the_design_are_all_there() -> None:
+    assert {path.stem for path in DIALECTS} == {
+        "torch-function",
+        "torch-library",
+        "graph-node",
+        "layer",
+        "chainer",
+        "paddle",
+    }
+
+
+@pytest.mark.parametrize("dialect", ["torch-function", "torch-library"])
+def test_no_public_name_of_ctx_counts_as_a_field(dialect: str) -> None:
+    function = pytest.importorskip("torch.autograd.function")
+    api = set(load(RULES / "dialects" / f"{dialect}.toml")["api"])
+    contexts = [function.FunctionCtx, *([function.Function] if dialect == "torch-function" else [])]
+    seen = {name for context in contexts for name in dir(context) if not name.startswith("_")}
+    if dialect == "torch-library":
+        seen -= {"mark_shared_storage", "save_for_forward"}
+    assert not sorted(seen - api - {"name"})  # a method that nobody calls, and an attribute that people set
