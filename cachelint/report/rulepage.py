@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import textwrap
+from typing import Any
 
 from cachelint.catalogue import SECTIONS, Example, Rule
 
-_FIX_WORDS = {
+FIX_WORDS = {
     "safe": "yes, safely",
     "unsafe": "only as an unsafe fix",
     "sometimes": "sometimes; the finding says so",
@@ -55,7 +56,7 @@ def _facts(rule: Rule) -> str:
     default = "on" if rule.default else "off by default, select it by its code"
     facts = (
         ("Severity", rule.severity),
-        ("Fixable", _FIX_WORDS[rule.fixable]),
+        ("Fixable", FIX_WORDS[rule.fixable]),
         ("Default", default),
         ("Dialects", ", ".join(rule.dialects)),
         ("The right form", f"`cachelint/runtime/layers/{rule.reference}.py`"),
@@ -77,3 +78,22 @@ def _example(example: Example) -> str:
 
 def _reference(item: str) -> str:
     return f"<{item}>" if item.startswith(("https://", "http://")) else item
+
+
+def shape(rule: Rule) -> dict[str, Any]:
+    """The rule for programs; ``sections`` by heading, in Markdown."""
+    return {
+        "code": rule.code,
+        "name": rule.name,
+        "summary": rule.summary,
+        "severity": rule.severity,
+        "fixable": rule.fixable,
+        "default": rule.default,
+        "dialects": list(rule.dialects),
+        "fixture": rule.fixture,
+        "reference": rule.reference,
+        "references": list(rule.references),
+        "bad": [{"code": example.code, "note": example.note, "findings": example.findings} for example in rule.bad],
+        "good": [{"code": example.code, "note": example.note} for example in rule.good],
+        "sections": dict(rule.sections),
+    }

@@ -1,0 +1,23 @@
+"""The command: ``cachelint`` and ``python -m cachelint``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Run the command line; the exit status."""
+    arguments = sys.argv[1:]
+    if arguments in (["--version"], ["-V"]):
+        # Editors and hooks ask this all the time; it needs no command line parser.
+        from cachelint import __version__
+
+        print(f"cachelint {__version__}")
+        return 0
+    from cachelint.cli import run
+
+    return run(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Where words go: results to stdout (or a file), messages to stderr, colour only where a terminal shows it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+from cachelint.cli._status import UsageProblem
+from cachelint.report import Style
+
+CHOICES = ("auto", "always", "never")
+
+
+def wants_colour(stream: TextIO, choice: str) -> bool:
+    """Whether to colour a stream: the option first, then NO_COLOR and FORCE_COLOR, then whether it is a terminal."""
+    if choice != "auto":
+        return choice == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return is_terminal(stream)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a person looks at the stream."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def style(*, colour: str, to_file: bool = False, show_all: bool = False, title: str = "cachelint audit") -> Style:
+    """The style of a report on stdout, or in a file."""
+    return Style(
+        colour=colour == "always" if to_file else wants_colour(sys.stdout, colour),
+        width=shutil.get_terminal_size((120, 40)).columns,
+        show_all=show_all,
+        title=title,
+    )
+
+
+def write(pieces: Iterable[str], output_file: str | None = None) -> None:
+    """Write a report. Raises UsageProblem when the file can't be written, BrokenPipeError when the reader left."""
+    if output_file is None:
+        for piece in pieces:
+            sys.stdout.write(piece)
+        sys.stdout.flush()
+        return
+    try:
+        with open(output_file, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            file.writelines(pieces)
+    except OSError as error:
+        raise UsageProblem(f"{output_file}: can't be written: {error.strerror or error}") from error
+
+
+def tell(message: str) -> None:
+    """Say something to the person, on stderr."""
+    sys.stderr.write(message + "\n")
+    sys.stderr.flush()
