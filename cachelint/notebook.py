@@ -206,7 +206,7 @@ def _neutral(source: str, magics: list[str]) -> str:
 
 
 def _all_hidden(source: str, magics: list[str]) -> str:
-    return "\n".join(_hidden(line, "", magics) for line in _NEWLINE.split(source))
+    return re.sub(r"[^\r\n]+", lambda line: _hidden(line[0], "", magics), source)
 
 
 def _hidden(line: str, code: str, magics: list[str]) -> str:
@@ -222,7 +222,7 @@ def _language(data: dict[str, Any]) -> str:
         entry = metadata.get(table)
         if isinstance(entry, dict) and isinstance(entry.get(key), str):
             name = str(entry[key]).lower()
-                return "python" if name.startswith(("python", "ipython")) else name
+            return "python" if name.startswith(("python", "ipython")) else name
     return "python"
 
 
