@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cachelint.runtime.span import Span
+
 
 class RuntimeContractError(RuntimeError):
     """Base of everything that the companion runtime raises on purpose."""
@@ -39,7 +44,8 @@ class GradientError(RuntimeContractError):
 class UseAfterReset(RuntimeContractError):
     """A tensor was used whose arena memory a reset has taken back. ``node`` and ``field`` say who still held it."""
 
-    def __init__(self, message: str, node: str = "", field: str = "") -> None:
+    def __init__(self, message: str, span: Span | None = None, node: str = "", field: str = "") -> None:
         super().__init__(message)
+        self.span = span
         self.node = node
         self.field = field

@@ -14,11 +14,19 @@ from torch import Tensor
 
 from cachelint.runtime import parallel
 from cachelint.runtime.arena import Arena
-from cachelint.runtime.errors import GradientError, GraphError, NodeError, RuntimeContractError, ShapeError
+from cachelint.runtime.errors import (
+    GradientError,
+    GraphError,
+    NodeError,
+    RuntimeContractError,
+    ShapeError,
+    UseAfterReset,
+)
 from cachelint.runtime.node import Node
 from cachelint.runtime.parameter import Parameter
 from cachelint.runtime.saver import SavedSets
 from cachelint.runtime.span import Span, pin
+from cachelint.runtime.stale import located
 
 Shape = tuple[int | None, ...]
 
@@ -377,6 +385,8 @@ def _entered(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
 def _named(vertex: Vertex, phase: str, inputs: tuple[Tensor, ...]) -> Iterator[None]:
     try:
         yield
+    except UseAfterReset as error:
+        raise located(error, str(vertex), vertex.node, inputs) from error
     except RuntimeContractError:
         raise
     except Exception as error:

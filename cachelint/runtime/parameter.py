@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cachelint.runtime.placement_state import outside_arena
+from cachelint.runtime.span import span_of
 from cachelint.runtime.walk import Walkable
 
 
@@ -13,10 +14,13 @@ class Parameter(Walkable):
     """A trainable tensor ``value`` with its gradient ``grad``, None until the first ``accumulate``.
 
     The gradient is one buffer of the shape and dtype of ``value`` for the whole life of the parameter: it is added to
-    in place, it is never arena memory, and ``zero_grad`` keeps it.
+    in place, it is never arena memory, and ``zero_grad`` keeps it. A ``value`` in arena memory is copied out of it.
     """
 
     def __init__(self, value: Tensor, name: str = "") -> None:
+        if span_of(value) is not None:
+            with outside_arena():
+                value = value.clone()
         self.value = value
         self.grad: Tensor | None = None
         self.name = name

@@ -33,6 +33,7 @@ class Persistent:
         self._seen = self._versions()
         if span is not None:
             self._unpin = weakref.finalize(self, _unpin, span)
+            self._unpin.atexit = False
         return value
 
     def get(self) -> Tensor | None:

@@ -14,6 +14,10 @@ _TAG = "_cachelint_span"
 class SpanOwner(Protocol):
     """What a span asks of the slab that it lies in."""
 
+    @property
+    def epoch(self) -> int:
+        """How often the slab was reset."""
+
     def pin(self, span: Span) -> None:
         """Count one more pin on ``span``."""
 
@@ -21,7 +25,7 @@ class SpanOwner(Protocol):
         """Count one pin less on ``span``."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Span:
     """``size`` bytes at ``offset`` of a slab, given out in ``epoch``. An overflow allocation has offset -1."""
 
@@ -32,6 +36,11 @@ class Span:
     epoch: int
     pins: int = 0
     alive: bool = True
+
+    @property
+    def end(self) -> int:
+        """The offset after the last byte; 0 for an overflow allocation, which holds no bytes of the slab."""
+        return self.offset + self.size if self.offset >= 0 else 0
 
     def unpin(self) -> None:
         """Take back one pin."""
@@ -54,7 +63,11 @@ def span_of(tensor: Tensor) -> Span | None:
 
 
 def pin(tensor: Tensor) -> Span | None:
-    """Pin the storage that ``tensor`` lives in, the whole of it also for a view. None if it is not arena memory."""
+    """Pin the storage that ``tensor`` lives in, the whole of it also for a view. None if it is not arena memory.
+
+    Raises:
+        UseAfterReset: a reset has taken the memory back already.
+    """
     span = span_of(tensor)
     if span is not None:
         span.owner.pin(span)

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, MethodType
+from typing import Any
 
 from torch import Tensor
 
@@ -97,7 +98,8 @@ def replace_tensors(root: object, change: Callable[[Tensor], Tensor], seen: set[
     if isinstance(root, tuple) and not hasattr(root, "_fields"):
         return tuple(replace_tensors(member, change, seen) for member in root)
     if isinstance(root, tuple):
-        return type(root)(*[replace_tensors(member, change, seen) for member in root])
+        make: Any = type(root)  # a named tuple takes its members one by one
+        return make(*[replace_tensors(member, change, seen) for member in root])
     if id(root) in seen:
         return root
     seen.add(id(root))
