@@ -1,0 +1,61 @@
+"""Binary cross entropy on probabilities."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cachelint.runtime import Node
+from cachelint.runtime.layers.init import Init
+from cachelint.runtime.layers.loss._reduction import Reduction, checked, reduce, same_shape, spread
+from cachelint.runtime.layers.numerics import wide
+
+
+class BCELoss(Node):
+    """``-(w * t * log p + (1 - t) * log(1 - p))``, folded by ``reduction``; p is clamped to ``[epsilon, 1 - epsilon]``.
+
+    Predictions and targets: probabilities of one floating dtype and one shape. ``positive_weight`` is w. Where the
+    clamp is active the loss is flat in p, so the gradient is zero there.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+
+    def __init__(self, reduction: Reduction = "mean", *, epsilon: float = 1e-7, positive_weight: float = 1.0) -> None:
+        self.reduction = checked(reduction)
+        self.epsilon = epsilon
+        self.positive_weight = positive_weight
+
+    def forward(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss: 0-d, or of the predictions' shape for ``none``."""
+        same_shape(predictions, targets)
+        p, t = wide(predictions), wide(targets)
+        p = p.clamp(self.epsilon, 1.0 - self.epsilon)
+        values = -(self.positive_weight * t * p.log() + (1.0 - t) * (1.0 - p).log())
+        return reduce(values, self.reduction).to(predictions.dtype)
+
+    def backward(self, grad: Tensor, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of predictions and targets."""
+        p, t = wide(predictions), wide(targets)
+        upstream = spread(grad, p.numel(), self.reduction)
+        inside = (p >= self.epsilon) & (p <= 1.0 - self.epsilon)
+        p = p.clamp(self.epsilon, 1.0 - self.epsilon)
+        dp = ((1.0 - t) / (1.0 - p) - self.positive_weight * t / p) * inside * upstream
+        dt = ((1.0 - p).log() - self.positive_weight * p.log()) * upstream
+        return dp.to(predictions.dtype), dt.to(targets.dtype)
+
+
+def reference(node: BCELoss, predictions: Tensor, targets: Tensor) -> Tensor:
+    """Return the same loss in plain torch operators."""
+    p = torch.clamp(predictions, node.epsilon, 1.0 - node.epsilon)
+    values = -node.positive_weight * targets * torch.log(p) - (1.0 - targets) * torch.log(1.0 - p)
+    return reduce(values, node.reduction)
+
+
+def example(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[BCELoss, tuple[Tensor, Tensor]]:
+    """Return a node and inputs for it."""
+    init = Init.seeded(seed, device, dtype)
+    predictions, targets = init.uniform(2, 3, 5, low=0.05, high=0.95)
+    return BCELoss(), (predictions, targets)
