@@ -78,6 +78,7 @@ class Discovery:
         self._configs = configs
         self._trees: dict[str, _Tree] = {}
         self._marked: dict[str, str | None] = {}
+        self._given: set[str] = set()
 
     def find(self, paths: Iterable[str], extra: Iterable[str] = ()) -> Found:
         """The files to examine under ``paths`` and their projects.
@@ -97,6 +98,7 @@ class Discovery:
                 errors[absolute] = FileError(repr(path), 1, "not a path: it holds a null byte")
                 continue
             if stat.S_ISDIR(mode):
+                self._given.add(absolute)
                 root = self.project_root(absolute, given=absolute)
                 tree = self._below(absolute, root)
                 errors.update(tree.errors)
@@ -166,13 +168,16 @@ class Discovery:
 
     def _extent(self, root: str, directory: str) -> str:
         """The directory whose files make up the project around ``directory``; a trailing separator means it alone."""
-        whole = self._marker_above(directory) is not None or self._below_cwd(directory) or root in self._trees
-        if whole and self._is_small(root):
+        if (self._is_whole(directory) or root in self._given) and self._is_small(root):
             return root
         top = _topmost_package(directory)
         if top is not None and self._is_small(top):
             return top
         return directory + os.sep
+
+    def _is_whole(self, directory: str) -> bool:
+        """Whether the project root above ``directory`` is one by its own signs, and not by what was asked for."""
+        return self._marker_above(directory) is not None or self._below_cwd(directory)
 
     def _is_small(self, top: str) -> bool:
         tree = self._tree(top, MOST_ENTRIES)
@@ -189,7 +194,7 @@ class Discovery:
 
     def _below(self, directory: str, root: str) -> _Tree:
         """Everything under a directory that was asked for; taken from its project's walk where that reached it."""
-        tree = self._tree(root, MOST_ENTRIES) if _inside(directory, root) else None
+        tree = self._tree(root, MOST_ENTRIES) if self._is_whole(directory) else None
         if tree is None or not tree.complete or directory not in tree.folders:
             return self._tree(directory, None)
         if directory == root:
