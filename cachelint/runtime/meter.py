@@ -44,7 +44,20 @@ class _Handle:
 class _Record:
     """One storage, at one size, for one stretch of the run: alive at operator i if born <= i < died."""
 
-    __slots__ = ("born", "bytes", "device", "died", "dtype", "handle", "label", "nbytes", "serial", "shape", "site")
+    __slots__ = (
+        "born",
+        "bytes",
+        "device",
+        "died",
+        "dtype",
+        "final",
+        "handle",
+        "label",
+        "nbytes",
+        "serial",
+        "shape",
+        "site",
+    )
 
     def __init__(
         self, serial: int, part: Tensor, nbytes: int, born: int, site: Site | None, label: str, handle: _Handle
@@ -60,12 +73,14 @@ class _Record:
         self.site = site
         self.label = label
         self.handle = handle
+        self.final = True  # of the storages that one statement makes, the last: the one that its name holds
 
     def alive_at(self, index: int) -> bool:
         return self.born <= index and (self.died is None or self.died > index)
 
     def live(self) -> Live:
-        return Live(self.serial, self.bytes, self.nbytes, self.shape, self.dtype, self.device, self.site, self.label)
+        owner = self.label or (self.site.owner if self.site is not None and self.final else "")
+        return Live(self.serial, self.bytes, self.nbytes, self.shape, self.dtype, self.device, self.site, owner)
 
 
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -105,6 +120,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._peak_change = 0
         self._peak_index = BEFORE
         self._opaque = 0
+        self._statement: tuple[tuple[Line, ...], list[_Record]] = ((), [])
         self._cuda_start: dict[int, tuple[int, int]] = {}
         self._cuda_peak: dict[int, tuple[int, int]] = {}
         named = start.items() if isinstance(start, Mapping) else ((f"start[{i}]", t) for i, t in enumerate(start))
@@ -161,6 +177,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._see(tensor, site)
             for tensor in tensors_in(result):
                 self._see(tensor, site)
+            self._settle(site, result)
             self._resized(site)
             index = len(self._events)
             self._events.append((site, self._change, self._change - before + within, freed + within))
@@ -197,6 +214,16 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._resize(record, part, size, site)
         if not found and site is not None:
             self._opaque += 1
+
+    def _settle(self, site: Site, result: object) -> None:
+        """What the statement made before and does not show again was a step on the way, which no name holds."""
+        shown = {key_of(storage) for tensor in tensors_in(result) for storage, _ in storages_of(tensor)}
+        stack, before = self._statement
+        if stack == site.stack:
+            for earlier in before:
+                earlier.final = earlier.handle.key in shown
+        made = [record for key in shown if (record := self._table.get(key)) is not None and record.site is site]
+        self._statement = (site.stack, [*before, *made] if stack == site.stack else made)
 
     def _note(self, storage: torch.UntypedStorage, part: Tensor, site: Site | None, label: str) -> None:
         if key_of(storage) in self._table or (self._device is not None and part.device.type != self._device):

@@ -13,7 +13,8 @@ class Live:
     """One storage that was alive at a point of the run.
 
     ``bytes`` are rounded up to whole blocks, ``nbytes`` exact. ``shape`` and ``dtype`` are those of the first tensor
-    seen on the storage. ``site`` is where it was made, None if it was there before the run; ``label`` is then its name.
+    seen on the storage. ``site`` is where it was made, None if it was there before the run. ``owner`` is its name in
+    the start, else the name that its statement assigns it to; empty for a step on the way and what the engine makes.
     ``serial`` counts the storages of the run in the order in which they were seen.
     """
 
@@ -24,12 +25,7 @@ class Live:
     dtype: str
     device: str
     site: Site | None
-    label: str
-
-    @property
-    def owner(self) -> str:
-        """The name that holds it: the label of what was there before, else the name that its line assigns to."""
-        return self.label or (self.site.owner if self.site is not None else "")
+    owner: str
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form."""

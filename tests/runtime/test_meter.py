@@ -87,6 +87,26 @@ def test_the_owner_is_looked_for_through_a_helper_that_returns_it() -> None:
     assert result.numel() == 500
 
 
+def test_a_step_on_the_way_has_no_owner() -> None:
+    w = torch.randn(40, 500, requires_grad=True)
+
+    def work(x: Tensor) -> Tensor:
+        held = (x @ w).exp().t()  # exp saves its result, of which held is a view; the product is saved by nobody
+        other = held.sin() * held.cos()
+        return other.sum()
+
+    with Meter({"w": w}) as meter:
+        loss = work(torch.randn(30, 40))
+    assert loss.ndim == 0
+    (product,) = [event.index for event in meter.report().timeline if event.site.op == "aten.mul.Tensor"]
+    live = [each for each in meter.live_at(product) if each.shape != (30, 40)]
+    assert {each.owner: each.site.op for each in live if each.site is not None and each.owner} == {
+        "held": "aten.exp.default",
+        "other": "aten.mul.Tensor",
+    }
+    assert sorted(each.owner for each in live) == ["", "", "held", "other", "w"]  # mul saves the sine and the cosine
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_views_count_once_and_keep_their_storage(device: str) -> None:
     with Meter() as meter:
