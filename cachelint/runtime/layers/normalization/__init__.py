@@ -1,0 +1,1 @@
+"""Normalization over features or channels."""
