@@ -1,0 +1,1 @@
+"""Attention, from the scaled dot product to whole modules."""
