@@ -1,0 +1,1 @@
+"""Linear maps, feed-forward modules and other building blocks."""
