@@ -1,0 +1,1 @@
+"""Summing over axes."""
