@@ -17,8 +17,8 @@ class RotaryPositionalEmbedding(Node):
 
     x: ``[..., S, D]``, such as ``[B, S, D]`` or ``[B, H, S, D]``. The first ``rotary`` features (default: all) are
     rotated, the others pass through. Pair i turns by ``position / scaling * base^(-2i / rotary)``; it is made of
-    features i and ``i + rotary / 2``, or of 2i and 2i + 1 if ``interleaved``. Positions are ``offset, offset + 1``, ...,
-    or given as a second input: int64 ``[S]`` or ``[B, S]``, see ``document_positions``.
+    features i and ``i + rotary / 2``, or of 2i and 2i + 1 if ``interleaved``. Positions are ``offset, offset + 1``,
+    ..., or given as a second input: int64 ``[S]`` or ``[B, S]``, see ``document_positions``.
 
     Angles follow from shapes and positions, so backward derives them again. They are computed in float32, or in float64
     for float64 inputs. Source: Su et al., "RoFormer", arXiv:2104.09864.

@@ -12,7 +12,7 @@ from cachelint.runtime.layers.numerics import wide
 
 
 class BCELoss(Node):
-    """``-(w * t * log p + (1 - t) * log(1 - p))``, folded by ``reduction``; p is clamped to ``[epsilon, 1 - epsilon]``.
+    """``-(w * t * log p + (1 - t) * log(1 - p))``, folded by ``reduction``; p is clamped to ``[eps, 1 - eps]``.
 
     Predictions and targets: probabilities of one floating dtype and one shape. ``positive_weight`` is w. Where the
     clamp is active the loss is flat in p, so the gradient is zero there.
@@ -21,16 +21,16 @@ class BCELoss(Node):
         ValueError: the shapes differ.
     """
 
-    def __init__(self, reduction: Reduction = "mean", *, epsilon: float = 1e-7, positive_weight: float = 1.0) -> None:
+    def __init__(self, reduction: Reduction = "mean", *, eps: float = 1e-7, positive_weight: float = 1.0) -> None:
         self.reduction = checked(reduction)
-        self.epsilon = epsilon
+        self.eps = eps
         self.positive_weight = positive_weight
 
     def forward(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """Return the loss: 0-d, or of the predictions' shape for ``none``."""
         same_shape(predictions, targets)
         p, t = wide(predictions), wide(targets)
-        p = p.clamp(self.epsilon, 1.0 - self.epsilon)
+        p = p.clamp(self.eps, 1.0 - self.eps)
         values = -(self.positive_weight * t * p.log() + (1.0 - t) * (1.0 - p).log())
         return reduce(values, self.reduction).to(predictions.dtype)
 
@@ -38,8 +38,8 @@ class BCELoss(Node):
         """Return the gradients of predictions and targets."""
         p, t = wide(predictions), wide(targets)
         upstream = spread(grad, p.numel(), self.reduction)
-        inside = (p >= self.epsilon) & (p <= 1.0 - self.epsilon)
-        p = p.clamp(self.epsilon, 1.0 - self.epsilon)
+        inside = (p >= self.eps) & (p <= 1.0 - self.eps)
+        p = p.clamp(self.eps, 1.0 - self.eps)
         dp = ((1.0 - t) / (1.0 - p) - self.positive_weight * t / p) * inside * upstream
         dt = ((1.0 - p).log() - self.positive_weight * p.log()) * upstream
         return dp.to(predictions.dtype), dt.to(targets.dtype)
@@ -47,7 +47,7 @@ class BCELoss(Node):
 
 def reference(node: BCELoss, predictions: Tensor, targets: Tensor) -> Tensor:
     """Return the same loss in plain torch operators."""
-    p = torch.clamp(predictions, node.epsilon, 1.0 - node.epsilon)
+    p = torch.clamp(predictions, node.eps, 1.0 - node.eps)
     values = -node.positive_weight * targets * torch.log(p) - (1.0 - targets) * torch.log(1.0 - p)
     return reduce(values, node.reduction)
 

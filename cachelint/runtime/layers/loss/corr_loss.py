@@ -12,7 +12,7 @@ from cachelint.runtime.layers.numerics import wide
 
 
 class CorrLoss(Node):
-    """``-sum(pc * tc) / (sqrt(sum pc^2 * sum tc^2) + epsilon)``, averaged over the columns.
+    """``-sum(pc * tc) / (sqrt(sum pc^2 * sum tc^2) + eps)``, averaged over the columns.
 
     Predictions and targets: one floating dtype, one shape ``[N, ...]``; pc and tc are centred along axis 0 and each
     column is correlated on its own. A constant column gives loss and gradient zero.
@@ -21,15 +21,15 @@ class CorrLoss(Node):
         ValueError: the shapes differ.
     """
 
-    def __init__(self, *, epsilon: float = 1e-8) -> None:
-        self.epsilon = epsilon
+    def __init__(self, *, eps: float = 1e-8) -> None:
+        self.eps = eps
 
     def forward(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """Return the loss, 0-d."""
         same_shape(predictions, targets)
         p, t = _centred(predictions), _centred(targets)
         norm = (p.square().sum(0) * t.square().sum(0)).sqrt()
-        return -((p * t).sum(0) / (norm + self.epsilon)).mean().to(predictions.dtype)
+        return -((p * t).sum(0) / (norm + self.eps)).mean().to(predictions.dtype)
 
     def backward(self, grad: Tensor, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of predictions and targets.
@@ -40,10 +40,10 @@ class CorrLoss(Node):
         square_p, square_t = p.square().sum(0), t.square().sum(0)
         product = square_p * square_t
         norm = torch.where(product > 0, product, 1.0).sqrt() * (product > 0)
-        shift = torch.where(norm > 0, (p * t).sum(0) / (norm * (norm + self.epsilon) ** 2), 0.0)
+        shift = torch.where(norm > 0, (p * t).sum(0) / (norm * (norm + self.eps) ** 2), 0.0)
         upstream = grad / max(norm.numel(), 1)
-        dp = upstream * (p * (square_t * shift) - t / (norm + self.epsilon))
-        dt = upstream * (t * (square_p * shift) - p / (norm + self.epsilon))
+        dp = upstream * (p * (square_t * shift) - t / (norm + self.eps))
+        dt = upstream * (t * (square_p * shift) - p / (norm + self.eps))
         return dp.to(predictions.dtype), dt.to(targets.dtype)
 
 
@@ -56,7 +56,7 @@ def reference(node: CorrLoss, predictions: Tensor, targets: Tensor) -> Tensor:
     p = predictions - predictions.mean(0)
     t = targets - targets.mean(0)
     norms = torch.linalg.vector_norm(p, dim=0) * torch.linalg.vector_norm(t, dim=0)
-    correlation: Tensor = torch.einsum("n...,n...->...", p, t) / (norms + node.epsilon)
+    correlation: Tensor = torch.einsum("n...,n...->...", p, t) / (norms + node.eps)
     return -correlation.mean()
 
 

@@ -13,16 +13,16 @@ from cachelint.runtime.layers.numerics import wide
 class RoutingContrastive(Node):
     """``scale`` times the mean cosine similarity of each pair of different heads.
 
-    Scores: ``[B, H, S]``, floating. A head's norm is taken as at least ``epsilon``. One head alone has no pair and
+    Scores: ``[B, H, S]``, floating. A head's norm is taken as at least ``eps``. One head alone has no pair and
     loss zero.
 
     Raises:
         ValueError: the scores are not of rank three.
     """
 
-    def __init__(self, scale: float = 1.0, *, epsilon: float = 1e-8) -> None:
+    def __init__(self, scale: float = 1.0, *, eps: float = 1e-8) -> None:
         self.scale = scale
-        self.epsilon = epsilon
+        self.eps = eps
 
     def forward(self, scores: Tensor) -> Tensor:
         """Return the loss, 0-d."""
@@ -37,12 +37,12 @@ class RoutingContrastive(Node):
         """Return the gradient of the scores."""
         unit, norm = self._normalise(scores)
         dunit = 2.0 * self._weight(scores) * grad * (unit.sum(1, keepdim=True) - unit)
-        radial = (dunit * unit).sum(-1, keepdim=True) * (norm > self.epsilon)
-        return (((dunit - unit * radial) / norm.clamp_min(self.epsilon)).to(scores.dtype),)
+        radial = (dunit * unit).sum(-1, keepdim=True) * (norm > self.eps)
+        return (((dunit - unit * radial) / norm.clamp_min(self.eps)).to(scores.dtype),)
 
     def _normalise(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         norm = torch.linalg.vector_norm(wide(scores), dim=-1, keepdim=True)
-        return wide(scores) / norm.clamp_min(self.epsilon), norm
+        return wide(scores) / norm.clamp_min(self.eps), norm
 
     def _weight(self, scores: Tensor) -> float:
         batch, heads, _ = scores.shape
@@ -57,7 +57,7 @@ def reference(node: RoutingContrastive, scores: Tensor) -> Tensor:
         for right in range(heads):
             if left != right:
                 a, b = scores[:, left], scores[:, right]
-                total = total + torch.nn.functional.cosine_similarity(a, b, dim=-1, eps=node.epsilon).sum()
+                total = total + torch.nn.functional.cosine_similarity(a, b, dim=-1, eps=node.eps).sum()
     return node.scale * total / max(batch * heads * (heads - 1), 1)
 
 

@@ -7,40 +7,34 @@ from torch import Tensor
 
 from cachelint.runtime import Node, Parameter
 from cachelint.runtime.layers.init import Init
-from cachelint.runtime.layers.numerics import sum_leading, wide
+from cachelint.runtime.layers.normalization.rms_norm import rms_norm, rms_norm_backward
 
 
 class BCNorm(Node):
-    """``y = gain * x / sqrt(mean(x^2) + epsilon)`` over the last axis; gain ``[width]``, x ``[..., width]``.
+    """``y = gain * x / sqrt(mean(x^2) + eps)`` over the last axis; gain ``[width]``, x ``[..., width]``.
 
     The root mean square is a row statistic of the live input, so backward derives it again and nothing is kept.
     """
 
-    def __init__(self, width: int, *, epsilon: float = 1e-6, init: Init | None = None) -> None:
+    def __init__(self, width: int, *, eps: float = 1e-6, init: Init | None = None) -> None:
         init = init or Init()
         self.gain = Parameter(init.full((width,), 1.0), "gain")
-        self.epsilon = epsilon
+        self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x, normalised and scaled."""
-        return (wide(x) * self._inverse_rms(x) * self.gain.value).to(x.dtype)
+        return rms_norm(x, self.gain.value, self.eps)
 
     def backward(self, grad: Tensor, x: Tensor) -> tuple[Tensor]:
         """Return the gradient of x; add that of the gain."""
-        inverse = self._inverse_rms(x)
-        normed = wide(x) * inverse
-        self.gain.accumulate(sum_leading(grad * normed))
-        dnormed = grad * wide(self.gain.value)
-        dx = inverse * (dnormed - normed * (dnormed * normed).mean(-1, keepdim=True))
-        return (dx.to(x.dtype),)
-
-    def _inverse_rms(self, x: Tensor) -> Tensor:
-        return (wide(x).square().mean(-1, keepdim=True) + self.epsilon).rsqrt()
+        dx, dgain = rms_norm_backward(grad, x, self.gain.value, self.eps)
+        self.gain.accumulate(dgain)
+        return (dx,)
 
 
 def reference(node: BCNorm, x: Tensor) -> Tensor:
     """Return the same normalisation in plain torch operators."""
-    return torch.nn.functional.rms_norm(x, x.shape[-1:], node.gain.value, node.epsilon)
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], node.gain.value, node.eps)
 
 
 def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[BCNorm, tuple[Tensor]]:
