@@ -18,9 +18,11 @@ from torch import Tensor
 from cachelint.runtime.arena import Arena
 from cachelint.runtime.errors import UseAfterReset
 from cachelint.runtime.node import Node
+from cachelint.runtime.persistent import Persistent
 from cachelint.runtime.placement import OnStale
 from cachelint.runtime.saver import NodeSaver, RecordingSaver, SavedSets, wire
 from cachelint.runtime.stale import located
+from cachelint.runtime.walk import walk
 
 Example = Callable[[int], tuple[Node, tuple[Tensor, ...]]]
 Reference = Callable[..., Any]
@@ -41,7 +43,7 @@ class Trial:
     """An outcome, or the error that stood in its way, with what the arena counted.
 
     ``pinned`` is the pinned high-water mark in bytes: positive shows that the contract was really engaged.
-    ``pins_left`` counts pins that were still there at the end: zero for a correct release.
+    ``pins_left`` counts the pins still there at the end, those of ``Persistent`` aside: zero where all was released.
     """
 
     outcome: Outcome | None
@@ -248,6 +250,9 @@ def under_reset(
     finally:
         sets.release_all()
         wire(node, None)
+        for _, value in walk(node):
+            if isinstance(value, Persistent):  # its pins outlive the steps by design, not the trial
+                value.invalidate()
     stats = arena.stats()
     return Trial(None if error else outcome, error, stats.pinned_high_water, stats.pins)
 

@@ -6,6 +6,7 @@ in which they were set. Anything else is a leaf.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -87,10 +88,15 @@ def _prefixed(path: str, value: object, closures: bool) -> Iterator[tuple[str, o
         yield path + suffix, member
 
 
+def _is_frozen(value: object) -> bool:
+    params: Any = getattr(value, "__dataclass_params__", None)
+    return params is not None and bool(params.frozen)
+
+
 def replace_tensors(root: object, change: Callable[[Tensor], Tensor], seen: set[int] | None = None) -> object:
     """Put ``change(t)`` in the place of every tensor that ``root`` reaches, and give back what stands for ``root``.
 
-    Layers, lists and dicts are changed in place, tuples are rebuilt, dataclasses are changed unless frozen.
+    Layers, lists, dicts and dataclasses are changed in place; tuples and frozen dataclasses are rebuilt.
     """
     seen = set() if seen is None else seen
     if isinstance(root, Tensor):
@@ -108,6 +114,11 @@ def replace_tensors(root: object, change: Callable[[Tensor], Tensor], seen: set[
     elif isinstance(root, dict):
         for key, member in root.items():
             root[key] = replace_tensors(member, change, seen)
+    elif dataclasses.is_dataclass(root) and _is_frozen(root):
+        changed_copy = copy.copy(root)
+        for name, member in _attributes(root):
+            object.__setattr__(changed_copy, name, replace_tensors(member, change, seen))
+        return changed_copy
     elif members(root) is not None and not isinstance(root, set | frozenset):
         for name, member in _attributes(root):
             changed = replace_tensors(member, change, seen)
