@@ -145,12 +145,13 @@ class Graph:
         inputs = tuple(_pick(values, ref, vertex) for ref in vertex.inputs)
         spans: list[Span] = []
         self._live[vertex.name] = spans  # registered first: a pin that raises leaves the earlier ones to the release
-        for tensor in inputs:
-            span = pin(tensor)
-            if span is not None:
-                spans.append(span)
         with self._running.as_owner(vertex.name), _named(vertex, "forward", inputs):
-            return vertex.node.forward(*inputs)
+            for tensor in inputs:
+                span = pin(tensor)
+                if span is not None:
+                    spans.append(span)
+            result = vertex.node.forward(*inputs)
+        return tuple(result) if isinstance(result, list) else result
 
     def _dependencies(self) -> list[set[int]]:
         number = {vertex.name: index for index, vertex in enumerate(self.plan.vertices)}
@@ -194,7 +195,8 @@ class Graph:
         if not grads:
             if any(output.numel() != 1 for output in outputs):
                 raise GraphError("backward needs the gradients of the outputs: only single elements default to one")
-            return tuple(torch.ones_like(output) for output in outputs)
+            # Not ones_like: a reset may have taken the outputs back since, and only their shape matters here.
+            return tuple(torch.ones(o.shape, dtype=o.dtype, device=o.device) for o in outputs)
         if len(grads) != len(outputs):
             raise GraphError(f"the graph has {len(outputs)} outputs, backward was given {len(grads)} gradients")
         for ref, output, grad in zip(self.plan.outputs, outputs, grads, strict=True):
@@ -214,6 +216,8 @@ class Graph:
             self._release(vertex.name)
         for ref, tensor, part in zip(vertex.inputs, inputs, _checked(vertex, inputs, found), strict=True):
             if part is not None:
+                if not isinstance(part, Tensor):
+                    raise GradientError(f"backward of node {vertex}: input {ref} got {describe(part)} as its gradient")
                 if part.shape != tensor.shape:
                     raise ShapeError(
                         f"backward of node {vertex}: the gradient of input {ref} is {describe(part)}, "
@@ -343,7 +347,7 @@ def _gradient_of(name: str, value: Any, pending: dict[Ref, _Sum]) -> Any:
     return None if all(part is None for part in parts) else parts
 
 
-def _checked(vertex: Vertex, inputs: tuple[Tensor, ...], found: object) -> Sequence[Tensor | None]:
+def _checked(vertex: Vertex, inputs: tuple[Tensor, ...], found: object) -> Sequence[Any]:
     if isinstance(found, Tensor) and len(inputs) == 1:
         return (found,)
     if not isinstance(found, tuple | list):

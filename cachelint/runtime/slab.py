@@ -113,7 +113,7 @@ class Slab:
         return found
 
     def _take(self, nbytes: int, dtype: torch.dtype, fresh: bool) -> Span | None:
-        size = -(-nbytes // self.alignment) * self.alignment
+        size = self._round(nbytes)
         with self._lock:
             if self._used + size > self.capacity:
                 self._overflows += 1
@@ -157,7 +157,7 @@ class Slab:
                 self._pinned_high_water = max(self._pinned_high_water, self._pinned)
 
     def unpin(self, span: Span) -> None:
-        """Take back one pin. The last one ends a span that only its pins had carried over a reset.
+        """Take back one pin. Without the last one the span lives on until the next reset, and no longer.
 
         Raises:
             RuntimeContractError: there is no pin to take back.
@@ -169,8 +169,6 @@ class Slab:
             self._pins -= 1
             if span.pins == 0:
                 self._pinned -= span.size
-                if span.epoch != self._epoch and span.end > self._kept_below:
-                    self._end(span)
 
     # ---- reset
 
@@ -181,10 +179,8 @@ class Slab:
             dead = [span for span in spans if not span.pins and (span.offset < 0 or span.end > self._kept_below)]
             for span in dead:
                 self._end(span)
-            self._floor = max(
-                self._kept_below, *(self._round(span.end) for span in spans if span.pins), 0
-            )  # a pinned overflow span ends at 0
-            self._used = self._floor
+            pinned_end = max((span.end for span in spans if span.pins), default=0)
+            self._floor = self._used = max(self._kept_below, self._round(pinned_end))
             self._epoch += 1
             return len(dead)
 
@@ -192,6 +188,7 @@ class Slab:
         """Never take back what is allocated now, pinned or not; the offset of that floor."""
         with self._lock:
             self._kept_below = self._used
+            self._overflow.clear()  # what nobody tracks, no reset ends
             return self._used
 
     def _round(self, size: int) -> int:
