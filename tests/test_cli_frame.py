@@ -1,0 +1,103 @@
+"""The command line's frame: discovery, help, usage errors, pipes, and what it costs to start."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+from cachelint import __version__, cli
+
+COMMAND = (sys.executable, "-m", "cachelint")
+
+
+def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def names() -> list[str]:
+    return cli.root.list_commands(click.Context(cli.root))  # type: ignore[attr-defined, no-any-return]
+
+
+def test_commands_are_discovered() -> None:
+    assert {"check", "audit", "fix", "explain", "rule", "config", "clean", "server"} <= set(names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_each_command_is_a_click_command_with_help(name: str) -> None:
+    command = importlib.import_module(f"cachelint.cli.{name}").command
+    assert isinstance(command, click.Command)
+    assert command.name == name
+    assert command.help
+    assert all(option.help for option in command.params if isinstance(option, click.Option)), "an option without help"
+
+
+def test_version() -> None:
+    for flag in ("--version", "-V"):
+        assert run(flag).stdout == f"cachelint {__version__}\n"
+
+
+def test_version_is_quick() -> None:
+    """Under 100 ms; the best of five, since the machine has other work too."""
+    best = min(timed("--version") for _ in range(5))
+    assert best < 0.1
+
+
+def timed(*arguments: str) -> float:
+    start = time.perf_counter()
+    run(*arguments)
+    return time.perf_counter() - start
+
+
+def test_help_imports_nothing_heavy() -> None:
+    probe = (
+        "import sys; from cachelint.cli import run; run(['--help']); "
+        "print(sorted({'torch', 'libcst', 'astroid', 'rich', 'numpy', 'pygls', 'asyncio'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("chekc",), "there is no command 'chekc'; did you mean 'check'?"),
+        (("zzz",), "there is no command 'zzz'; the commands are audit, check, "),
+        (("--nonsense",), "No such option"),
+        (("rule", "CL999"), "there is no rule 'CL999'"),
+        (("rule", "CL101", "--all"), "give a rule or --all, not both"),
+        (("rule", "--format", "yaml"), "'yaml' is not one of"),
+        (("check", "--output-format", "yaml"), "'yaml' is not one of"),
+        (("audit", "--jobs", "zero"), "--jobs"),
+        (("check", "no/such/file.py"), "no/such/file.py"),
+        (("explain", "nowhere"), "FILE:LINE"),
+    ],
+)
+def test_a_usage_error_is_one_line_and_status_2(arguments: tuple[str, ...], complaint: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("cachelint: error: ")
+    assert complaint in done.stderr
+
+
+def test_no_command_shows_the_help() -> None:
+    done = run()
+    assert done.returncode == 2
+    assert "Commands:" in done.stderr
+
+
+def test_a_closed_pipe_is_silent() -> None:
+    """`cachelint rule --all | head`, with a reader that leaves at once."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*COMMAND, "rule", "--all"], stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert done.stderr == ""
+    assert done.returncode in (0, 141)
