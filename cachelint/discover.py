@@ -40,9 +40,13 @@ MOST_ENTRIES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A project: the directory that its imports start from, and its Python files (absolute, sorted)."""
+    """A project: the directory that its imports start from, and its Python files (absolute, sorted).
+
+    ``extent`` is the directory that they lie in; with a separator at its end, in it and not below.
+    """
 
     root: str
+    extent: str
     files: tuple[str, ...]
 
 
@@ -109,7 +113,8 @@ class Discovery:
             elif not self._forced_out(absolute):
                 requested.setdefault(absolute, self.project_root(os.path.dirname(absolute)))
         for absolute in extra:
-            requested[absolute] = self.project_root(os.path.dirname(absolute))
+            if not self._forced_out(absolute):
+                requested[absolute] = self.project_root(os.path.dirname(absolute))
         numbered, scopes = self._scopes(requested)
         return Found(numbered, scopes, tuple(errors[key] for key in sorted(errors)))
 
@@ -162,7 +167,7 @@ class Discovery:
         for number, ((root, extent), members) in enumerate(sorted(groups.items())):
             listed = self._listing(extent) if extent else []
             files = {file for file in (*listed, *members) if file.endswith(".py")}
-            scopes.append(Scope(root, tuple(sorted(files))))
+            scopes.append(Scope(root, extent, tuple(sorted(files))))
             numbered.update(dict.fromkeys(members, number))
         return {file: numbered[file] for file in sorted(numbered)}, tuple(scopes)
 

@@ -1,0 +1,316 @@
+"""The cache: verdicts of earlier runs, kept per project, good only while everything that they used is the same.
+
+One *pack* holds what is known of one project under one configuration: the digest of every project file at the time, and
+a record for each file that yielded something. A record names what its verdict used beside its own text: files by
+digest, files that were looked for in vain, and names that the whole project was searched for. A later run compares
+digests; where nothing changed every record holds as it is, otherwise :func:`carried` keeps the records that hold.
+
+Packs are written in one step and carry a digest of themselves: concurrent runs never see half of one, and a damaged
+one is as good as none. They are JSON; nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from cachelint import __version__
+from cachelint.settings import Settings
+from cachelint.source import digest_of, read_bytes, replace_file
+
+FOLDER_NAME = ".cachelint_cache"
+MOST_PACKS = 48
+"""More than these are removed, the least recently used first."""
+
+_A_DAY = 86_400
+_MAGIC = b"cachelint pack 1 "
+_WORDS = bytes(code if chr(code).isalnum() or code == 95 or code >= 128 else 32 for code in range(256))
+_DEFINED = re.compile(rb"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?|^(\w+)[ \t]*=[^\n=]*\.apply\b", re.MULTILINE)
+_COMMON_BASES = frozenset({b"ABC", b"Function", b"FunctionNode", b"Generic", b"Module", b"PyLayer", b"object"})
+"""Names that half of the files mention: of these only a definition counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What one file yielded, and what that rests on.
+
+    ``digest`` is that of the file itself. ``deps`` are other files by absolute path and digest, ``missing`` paths that
+    were not there, ``names`` the words that the project was searched for: a file that comes to mention one of them
+    may change the verdict. ``head`` and ``body`` are lines of JSON that only the runner reads.
+    """
+
+    path: str
+    digest: str
+    deps: tuple[tuple[str, str], ...] = ()
+    missing: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    head: bytes = b"{}"
+    body: bytes = b"[]"
+
+
+@dataclass(slots=True)
+class Pack:
+    """What is known of a project: ``files`` maps every file of it to its digest, ``empty`` are those that yield nothing
+    whatever the others say.
+    """
+
+    files: dict[str, str] = field(default_factory=dict)
+    empty: set[str] = field(default_factory=set)
+    records: dict[str, Record] = field(default_factory=dict)
+
+
+def locate(cwd_root: str, requested: Iterable[str], configured: str | None) -> str | None:
+    """The cache folder of a run: the configured one; beside the project when all of the run lies inside it; else the
+    user's cache directory. None where none of them can be written.
+    """
+    candidates: list[str] = []
+    override = os.environ.get("CACHELINT_CACHE_DIR") or configured
+    if override:
+        candidates.append(os.path.abspath(override))
+    else:
+        prefix = cwd_root if cwd_root.endswith(os.sep) else cwd_root + os.sep
+        if all(path.startswith(prefix) for path in requested):
+            candidates.append(os.path.join(cwd_root, FOLDER_NAME))
+    for folder in candidates:
+        if _usable(folder):
+            return folder
+    import platformdirs
+
+    folder = platformdirs.user_cache_dir("cachelint", appauthor=False)
+    return folder if _usable(folder) else None
+
+
+def tool_digest() -> str:
+    """What stands for cachelint itself: its version, the Python that runs it, and the files that it consists of.
+
+    Sizes and modification times stand for the content of the files, so that an edit in a checkout counts.
+    """
+    from cachelint.data import rules_dir
+
+    package = os.path.dirname(os.path.abspath(__file__))
+    digest = blake2b(digest_size=16)
+    digest.update(f"{__version__}\0{sys.version}\0{package}".encode())
+    pending = [rules_dir(), package]
+    while pending:
+        folder = pending.pop()
+        try:
+            with os.scandir(folder) as scan:
+                entries = sorted(scan, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in ("__pycache__", "runtime"):  # no verdict comes from the runtime
+                    pending.append(entry.path)
+            elif entry.name.endswith((".py", ".toml")):
+                status = entry.stat()
+                digest.update(
+                    f"{entry.path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode("utf-8", "surrogatepass")
+                )
+    return digest.hexdigest()
+
+
+def pack_key(tool: str, settings: Settings, cwd: str, root: str, extent: str) -> str:
+    """The name of the pack of a project under a configuration. ``extent`` tells apart projects with one root."""
+    text = "\0".join((tool, repr(settings), cwd, root, extent))
+    return digest_of(text.encode("utf-8", "surrogatepass"))
+
+
+class Cache:
+    """The packs in one folder. No method raises for a damaged, missing or read-only cache."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def load(self, key: str) -> Pack:
+        """The pack under ``key``; an empty one when there is none that can be trusted."""
+        try:
+            path = self._path(key)
+            pack = _decoded(read_bytes(path))
+            if time.time() - os.stat(path).st_mtime > _A_DAY:
+                os.utime(path)  # in use: not the next to be pruned
+            return pack
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return Pack()
+
+    def save(self, key: str, pack: Pack) -> bool:
+        """Write a pack in one step; whether that was possible."""
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+            self._mark()
+            replace_file(self._path(key), _encoded(pack))
+            self._prune()
+        except OSError:
+            return False
+        return True
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.folder, f"{key}.pack")
+
+    def _mark(self) -> None:
+        """Keep the folder out of git and of backups."""
+        ignore = os.path.join(self.folder, ".gitignore")
+        if not os.path.exists(ignore):
+            replace_file(ignore, b"# Made by cachelint.\n*\n")
+            replace_file(
+                os.path.join(self.folder, "CACHEDIR.TAG"),
+                b"Signature: 8a477f597d28d172789f06886806bc55\n# This folder is a cache made by cachelint.\n",
+            )
+
+    def _prune(self) -> None:
+        with os.scandir(self.folder) as scan:
+            packs = [entry for entry in scan if entry.name.endswith(".pack")]
+        if len(packs) <= MOST_PACKS:
+            return
+        for entry in sorted(packs, key=_age)[: len(packs) - MOST_PACKS]:
+            _remove(entry.path)
+
+
+def clean(folder: str) -> int:
+    """Remove a cache folder that cachelint made; how many packs it held. Other folders are left alone.
+
+    Raises OSError when it cannot be removed.
+    """
+    if not os.path.isfile(os.path.join(folder, "CACHEDIR.TAG")):
+        return 0
+    count = sum(name.endswith(".pack") for name in os.listdir(folder))
+    shutil.rmtree(folder)
+    return count
+
+
+def carried(pack: Pack, files: Mapping[str, str], raw: Callable[[str], bytes | None]) -> Pack:
+    """The part of ``pack`` that still holds now that the project's files are ``files`` (path to digest).
+
+    ``raw`` gives the current bytes of any file, None where it cannot be read. Records of files outside the project keep
+    their own digest, which whoever uses them has to compare.
+    """
+    fresh = {path for path, digest in files.items() if pack.files.get(path) != digest}
+    gone = pack.files.keys() - files.keys()
+    if any(os.path.basename(path) == "__init__.py" for path in (fresh - pack.files.keys()) | gone):
+        return Pack(dict(files))  # a package appeared or went: every dotted name may have changed
+    wanted = {name.encode("utf-8", "surrogatepass") for record in pack.records.values() for name in record.names}
+    mentioned: set[bytes] = set()
+    for path in fresh:
+        mentioned |= wanted & mentions(raw(path) or b"")
+    outside: dict[str, str | None] = {}
+
+    def digest_now(path: str) -> str | None:
+        if path in files:
+            return files[path]
+        if path not in outside:
+            content = raw(path)
+            outside[path] = None if content is None else digest_of(content)
+        return outside[path]
+
+    def holds(record: Record) -> bool:
+        if record.path in files and files[record.path] != record.digest:
+            return False
+        if any(digest_now(path) != digest for path, digest in record.deps):
+            return False
+        if any(_appeared(path, files) for path in record.missing):
+            return False
+        return mentioned.isdisjoint(name.encode("utf-8", "surrogatepass") for name in record.names)
+
+    return Pack(
+        dict(files),
+        {path for path in pack.empty if path in files and path not in fresh},
+        {path: record for path, record in pack.records.items() if holds(record)},
+    )
+
+
+def words(raw: bytes) -> set[bytes]:
+    """Every identifier-like word of a file."""
+    return set(raw.translate(_WORDS).split())
+
+
+def mentions(raw: bytes) -> set[bytes]:
+    """The names that a file may have something to say about: its words; of the common bases those that it defines."""
+    found = words(raw)
+    return found - {name for name in _COMMON_BASES & found if not re.search(rb"\bclass[ \t]+%s\b" % name, raw)}
+
+
+def searched_names(raw: bytes) -> frozenset[str]:
+    """The names that a verdict on this file may search the whole project for: its classes, their bases, and what it
+    binds to an ``apply``.
+    """
+    found: set[bytes] = set()
+    for match in _DEFINED.finditer(raw):
+        found.update(name for name in (match[1], match[3]) if name)
+        found |= words(match[2] or b"")
+    return frozenset(name.decode("utf-8", "replace") for name in found)
+
+
+def _appeared(path: str, files: Mapping[str, str]) -> bool:
+    """Whether a file that was looked for in vain is there now, as a module or as a package."""
+    stem = path.removesuffix(".py")
+    return path in files or f"{stem}{os.sep}__init__.py" in files
+
+
+def _usable(folder: str) -> bool:
+    """Whether the folder can be written, or made."""
+    while not os.path.isdir(folder):
+        parent = os.path.dirname(folder)
+        if parent == folder or os.path.lexists(folder):
+            return False
+        folder = parent
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _age(entry: os.DirEntry[str]) -> float:
+    try:
+        return entry.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def _encoded(pack: Pack) -> bytes:
+    files = [[path, digest, path in pack.empty] for path, digest in pack.files.items()]
+    records: list[dict[str, Any]] = []
+    lines: list[bytes] = []
+    for record in pack.records.values():
+        rest = {"deps": record.deps, "missing": record.missing, "names": record.names}
+        records.append(
+            {"path": record.path, "digest": record.digest} | {key: value for key, value in rest.items() if value}
+        )
+        lines += [record.head, record.body]
+    index = json.dumps({"files": files, "records": records}, separators=(",", ":")).encode("ascii")
+    content = b"\n".join([index, *lines])
+    return _MAGIC + digest_of(content).encode("ascii") + b"\n" + content
+
+
+def _decoded(raw: bytes) -> Pack:
+    """Raises ValueError, KeyError or TypeError for anything but a whole pack."""
+    first, _, content = raw.partition(b"\n")
+    if first != _MAGIC + digest_of(content).encode("ascii"):
+        raise ValueError("damaged")
+    lines = content.split(b"\n")
+    index = json.loads(lines[0])
+    pack = Pack(
+        {path: digest for path, digest, _ in index["files"]}, {path for path, _, none in index["files"] if none}
+    )
+    for number, item in enumerate(index["records"]):
+        pack.records[item["path"]] = Record(
+            item["path"],
+            item["digest"],
+            tuple((path, digest) for path, digest in item.get("deps", ())),
+            tuple(item.get("missing", ())),
+            tuple(item.get("names", ())),
+            lines[1 + 2 * number],
+            lines[2 + 2 * number],
+        )
+    return pack

@@ -1,0 +1,258 @@
+"""What one file yields: decoded, prefiltered, analysed by the engine, its suppression comments applied.
+
+A :class:`Job` holds what the files of one project share; it works in this process or in a worker (see
+:mod:`cachelint.pool`). Whatever goes wrong with a file becomes one FileError of that file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from cachelint import suppress
+from cachelint.cache import Record, searched_names
+from cachelint.discover import Scope
+from cachelint.model import Evidence, FieldReport, FileError, FileResult, TypeReport
+from cachelint.settings import Settings
+from cachelint.source import Source, SourceError, decode, digest_of, display_path, read_bytes
+
+NOTHING = b""
+"""The head of a record for a file that yields nothing, whatever the other files say."""
+
+_COLLECT_AT = 2_000_000
+"""Objects made since the last collection after which a worker collects garbage: bounds its memory."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The engine as the runner uses it. ``name`` tells one from another in cache keys; it is empty for the real one.
+
+    ``wants`` says whether a file can hold anything to judge, from its bytes. ``project`` builds what ``analyze`` takes
+    from the root, the files, and two functions that give the text and the bytes of a file, or None. ``warm`` computes,
+    before processes are forked, what they would each compute.
+    """
+
+    wants: Callable[[bytes, Settings], bool]
+    project: Callable[[str, list[str], Callable[[str], str | None], Callable[[str], bytes | None]], Any]
+    analyze: Callable[[str, Any, Settings], FileResult]
+    parse: Callable[[str, str], Any]
+    warm: Callable[[Any], None] = lambda project: None
+    name: str = ""
+
+
+def default_engine() -> Engine:
+    """The real engine, imported only when a file has to be examined."""
+    from cachelint import engine
+    from cachelint.index.lower import parse
+    from cachelint.index.project import Project
+
+    def warm(project: Project) -> None:
+        project.apply_files("")
+        _ = project.headers
+
+    return Engine(wants=engine.wants, project=Project, analyze=engine.analyze, parse=parse, warm=warm)
+
+
+class TimeUp(BaseException):
+    """The limit of one file has passed. Not an Exception, so that no handler in between swallows it."""
+
+
+@dataclass
+class Job:
+    """Examines the files ``todo`` of one project. ``raw`` and ``digests`` are the run's snapshot of the files read."""
+
+    scope: Scope
+    todo: tuple[str, ...]
+    raw: Mapping[str, bytes]
+    digests: Mapping[str, str]
+    settings: Settings
+    cwd: str
+    limit: float
+    engine: Engine
+    _project: Any = None
+    _read: dict[str, bytes | None] = field(default_factory=dict)
+    _sources: dict[str, Source] = field(default_factory=dict)
+
+    def prepare(self) -> None:
+        """Compute what all workers share, before they are forked."""
+        if self._project is None:
+            self._project = self.engine.project(self.scope.root, list(self.scope.files), self._text, self._bytes)
+            self.engine.warm(self._project)
+
+    def answer(self, item: int) -> Record:
+        """The record of one file. Raises nothing."""
+        path = self.todo[item]
+        shown = display_path(path, self.cwd)
+        try:
+            with _time_limit(self.limit):
+                record = self._examine(path, shown)
+        except TimeUp:
+            record = self.failed(item, f"gave up after {self.limit:.0f} s")
+        except RecursionError:
+            record = self.failed(item, "nested too deeply to be analysed")
+        except MemoryError:
+            record = self.failed(item, "too large to be analysed: out of memory")
+        except Exception as error:
+            record = self.failed(item, f"cachelint failed on this file, please report it: {_brief(error)}")
+        if gc.get_count()[0] > _COLLECT_AT:
+            gc.collect()
+        return record
+
+    def failed(self, item: int, why: str) -> Record:
+        """The record of a file that could not be examined. It is not kept: ``digest`` fits no content."""
+        path = self.todo[item]
+        error = FileError(display_path(path, self.cwd), 1, why)
+        return Record(path, "", head=_line({"errors": [_shape(error)]}))
+
+    def _examine(self, path: str, shown: str) -> Record:
+        raw, digest = self.raw[path], self.digests[path]
+        try:
+            source = decode(raw, shown, path)
+        except SourceError as error:
+            return Record(path, digest, head=_line({"errors": [_shape(error.error)]}))
+        if not self.engine.wants(raw, self.settings):
+            return self._rejected(path, source)
+        self._sources[path] = source
+        self.prepare()
+        result = self._relabelled(self.engine.analyze(path, self._project, self.settings))
+        del self._sources[path]
+        head = _head(suppress.apply(result.findings, source), (*source.problems, *result.errors))
+        body = _line([_shape(kind) for kind in result.types]) if result.types else b""
+        names = searched_names(raw) | set(getattr(result, "asked", ()))
+        names |= {entry.field for kind in result.types for entry in kind.fields if not entry.read}
+        deps = tuple((dep, self._digest(dep)) for dep in sorted(set(result.deps)) if dep != path)
+        return Record(path, digest, deps, tuple(sorted(set(result.missing))), tuple(sorted(names)), head, body)
+
+    def _rejected(self, path: str, source: Source) -> Record:
+        """The record of a file that holds nothing to judge. It must be Python all the same."""
+        problems = source.problems
+        try:
+            self.engine.parse(source.text, path)
+        except SyntaxError as error:
+            problems = (*problems, FileError(source.path, error.lineno or 1, f"cannot be parsed: {error.msg}"))
+        outcome = suppress.apply((), source)
+        if not problems and not outcome.kept:
+            return Record(path, source.digest, head=NOTHING, body=b"")
+        return Record(path, source.digest, head=_head(outcome, problems), body=b"")
+
+    def _digest(self, path: str) -> str:
+        known = self.digests.get(path)
+        if known is not None:
+            return known
+        content = self._bytes(path)
+        return "" if content is None else digest_of(content)
+
+    def _bytes(self, path: str) -> bytes | None:
+        found = self.raw.get(path)
+        if found is not None:
+            return found
+        if path not in self._read:
+            try:
+                self._read[path] = read_bytes(path)
+            except OSError:
+                self._read[path] = None
+        return self._read[path]
+
+    def _text(self, path: str) -> str | None:
+        if path in self._sources:
+            return self._sources[path].text
+        raw = self._bytes(path)
+        if raw is None:
+            return None
+        try:
+            return decode(raw, display_path(path, self.cwd), path).text
+        except SourceError:
+            return None
+
+    def _relabelled(self, result: FileResult) -> FileResult:
+        """The result with every absolute path replaced by the one to show."""
+        shown: dict[str, str] = {}
+
+        def show(path: str) -> str:
+            if path not in shown:
+                shown[path] = display_path(path, self.cwd) if os.path.isabs(path) else path
+            return shown[path]
+
+        def link(one: Evidence) -> Evidence:
+            return dataclasses.replace(one, path=show(one.path)) if os.path.isabs(one.path) else one
+
+        def entry(one: FieldReport) -> FieldReport:
+            return dataclasses.replace(one, evidence=tuple(link(each) for each in one.evidence))
+
+        def kind(one: TypeReport) -> TypeReport:
+            return dataclasses.replace(one, path=show(one.path), fields=tuple(entry(each) for each in one.fields))
+
+        return dataclasses.replace(
+            result,
+            path=show(result.path),
+            types=tuple(kind(one) for one in result.types),
+            findings=tuple(dataclasses.replace(one, path=show(one.path)) for one in result.findings),
+            errors=tuple(dataclasses.replace(one, path=show(one.path)) for one in result.errors),
+        )
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeUp when the body takes longer. Works in main threads on POSIX and does nothing elsewhere."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number: int, frame: object) -> None:
+        raise TimeUp
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _shape(value: Any) -> dict[str, Any]:
+    """A dataclass of the model as JSON takes it."""
+    return {
+        name: _shape(item)
+        if dataclasses.is_dataclass(item)
+        else [_shape(one) if dataclasses.is_dataclass(one) else one for one in item]
+        if isinstance(item, tuple)
+        else item
+        for name in _fields(type(value))
+        for item in (getattr(value, name),)
+    }
+
+
+def _head(outcome: suppress.Outcome, errors: tuple[FileError, ...]) -> bytes:
+    """The line of a record that the runner decodes first."""
+    parts = {"findings": outcome.kept, "suppressed": outcome.suppressed, "errors": errors}
+    return _line({key: [_shape(one) for one in value] for key, value in parts.items() if value})
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    return tuple(kind.__slots__)  # type: ignore[attr-defined]
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def _brief(error: Exception) -> str:
+    """An exception in one line, with the place in cachelint that raised it."""
+    place = ""
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if f"{os.sep}cachelint{os.sep}" in code.co_filename:
+            place = f" at {os.path.basename(code.co_filename)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    text = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"

@@ -1,0 +1,384 @@
+"""One run: discover, read, prefilter, analyse in processes, suppress, select; with the cache where nothing changed.
+
+:func:`run` is all that commands call. What it returns, a :class:`Report`, is what every output format shows.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from cachelint import cache as caching
+from cachelint import select
+from cachelint.config import Configs
+from cachelint.discover import Discovery, Scope
+from cachelint.examine import NOTHING, Engine, Job, default_engine
+from cachelint.model import FileError, FileResult, Finding, TypeReport
+from cachelint.settings import Settings
+from cachelint.source import SourceError, decode, describe, digest_of, display_path, read_bytes
+
+CLEAN, FINDINGS, UNREADABLE = 0, 1, 3
+
+ITEM_LIMIT = 120.0
+"""Seconds that one file may take."""
+
+POOL_FROM = 300_000
+"""Bytes of source below which starting processes takes longer than it saves."""
+
+PROGRESS_AFTER = 1.0
+"""Seconds after which the progress callback is first called."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number of files done and the number to do."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run is done; nothing here changes a verdict.
+
+    ``jobs`` is the number of processes (None: one a processor). ``overlay`` maps absolute paths to texts that stand for
+    the files' content (standard input, an editor's buffers). ``limit`` is the time that one file may take, in seconds,
+    ``pool_from`` the bytes of source from which on processes are started.
+    """
+
+    jobs: int | None = None
+    use_cache: bool = True
+    overlay: Mapping[str, bytes] = field(default_factory=dict)
+    progress: Progress | None = None
+    limit: float = ITEM_LIMIT
+    pool_from: int = POOL_FROM
+
+
+@dataclass(frozen=True)
+class Report:
+    """The typed result of a run.
+
+    ``files`` are the paths examined, as shown. ``findings`` are what the selected rules report, suppressions taken off;
+    ``suppressed`` what comments or per-file-ignores took off. ``timings`` are seconds by phase, ``cached`` the number of
+    files whose verdict came from the cache. Types are decoded when they are first asked for.
+    """
+
+    files: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    errors: tuple[FileError, ...]
+    suppressed: tuple[Finding, ...] = ()
+    cached: int = 0
+    timings: tuple[tuple[str, float], ...] = ()
+    bodies: tuple[tuple[str, bytes], ...] = ()
+    places: Mapping[str, tuple[str, bytes | None]] = field(default_factory=dict)
+
+    @cached_property
+    def types(self) -> tuple[TypeReport, ...]:
+        """Every class or pair of functions with a forward and a backward, by path and line."""
+        return tuple(kind for _, body in self.bodies for kind in types_of(body))
+
+    @cached_property
+    def results(self) -> tuple[FileResult, ...]:
+        """The same by file, for the files that yielded something: what fixes consume."""
+        types = {path: types_of(body) for path, body in self.bodies}
+        findings: dict[str, list[Finding]] = {}
+        for finding in self.findings:
+            findings.setdefault(finding.path, []).append(finding)
+        errors: dict[str, list[FileError]] = {}
+        for error in self.errors:
+            errors.setdefault(error.path, []).append(error)
+        return tuple(
+            FileResult(path, types.get(path, ()), tuple(findings.get(path, ())), tuple(errors.get(path, ())))
+            for path in self.files
+            if path in types or path in findings or path in errors
+        )
+
+    def source_lines(self, path: str) -> tuple[str, ...]:
+        """The lines of an examined file without their ends; of a notebook, those of its virtual text.
+
+        Empty when the file cannot be read.
+        """
+        if path not in self._lines:
+            abspath, raw = self.places.get(path, (os.path.abspath(path), None))
+            try:
+                content = read_bytes(abspath) if raw is None else raw
+                self._lines[path] = decode(content, path, abspath).lines
+            except (OSError, SourceError):
+                self._lines[path] = ()
+        return self._lines[path]
+
+    def cell(self, path: str, line: int) -> tuple[int, int] | None:
+        """For a notebook, the cell and the line in it (1-based) of a finding's line; None for other files."""
+        if not path.endswith(".ipynb"):
+            return None
+        abspath, raw = self.places.get(path, (os.path.abspath(path), None))
+        try:
+            notebook = decode(read_bytes(abspath) if raw is None else raw, path, abspath).notebook
+        except (OSError, SourceError):
+            return None
+        return notebook.place(line) if notebook is not None else None
+
+    def exit_status(self, fail_on_findings: bool = True) -> int:
+        """0 clean, 1 findings, 3 some file could not be read or parsed (also when there are findings)."""
+        if self.errors:
+            return UNREADABLE
+        return FINDINGS if self.findings and fail_on_findings else CLEAN
+
+    @cached_property
+    def _lines(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+
+def run(
+    paths: Iterable[str],
+    configs: Configs | None = None,
+    options: Options | None = None,
+    *,
+    cwd: str | None = None,
+    engine: Engine | None = None,
+) -> Report:
+    """Examine files and directories.
+
+    ``configs`` finds the configuration of each file (by default from the files alone), ``cwd`` is the directory that
+    shown paths are relative to. ``engine`` stands in for the real one in tests. Raises ConfigError.
+    """
+    start = time.perf_counter()
+    cwd = os.path.abspath(cwd or os.getcwd())
+    configs = configs or Configs(cwd)
+    options = options or Options()
+    collecting = gc.isenabled()
+    gc.disable()  # parsing makes millions of objects and no garbage to speak of: collecting takes longer than the work
+    try:
+        return _Run(cwd, configs, options, engine, start).finish(paths)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@dataclass
+class _Unit:
+    """The requested files of one project whose verdicts follow the same settings."""
+
+    scope: Scope
+    settings: Settings
+    files: list[str] = field(default_factory=list)
+
+
+class _Run:
+    """The steps of a run, with what they share."""
+
+    def __init__(self, cwd: str, configs: Configs, options: Options, engine: Engine | None, start: float) -> None:
+        self._cwd = cwd
+        self._configs = configs
+        self._options = options
+        self._engine = engine
+        self._start = start
+        self._marks: list[tuple[str, float]] = [("start", start)]
+        self._raw: dict[str, bytes] = dict(options.overlay)
+        self._digests = {path: digest_of(raw) for path, raw in options.overlay.items()}
+        self._errors: list[FileError] = []
+        self._done = 0
+        self._total = 0
+
+    def finish(self, paths: Iterable[str]) -> Report:
+        discovery = Discovery(self._cwd, self._configs)
+        found = discovery.find(paths, extra=self._options.overlay)
+        self._errors += found.errors
+        self._mark("discover")
+        for scope in found.scopes:
+            for path in scope.files:
+                self._read(path)
+        unreadable = [path for path in found.requested if path not in self._raw and not self._read(path, loud=True)]
+        self._mark("read")
+        units: dict[tuple[int, Settings], _Unit] = {}
+        for path, number in found.requested.items():
+            if path in self._raw:
+                settings = engine_settings(self._configs.of(path).settings)
+                unit = units.setdefault((number, settings), _Unit(found.scopes[number], settings))
+                unit.files.append(path)
+        self._total = len(found.requested) - len(unreadable)
+        cache = self._cache(discovery.project_root(self._cwd), found.requested)
+        records: list[caching.Record] = []
+        cached = 0
+        for unit in units.values():
+            fresh, reused = self._unit(unit, cache)
+            records += fresh
+            cached += reused
+        self._mark("analyse")
+        return self._report(list(found.requested), records, cached)
+
+    @cached_property
+    def _tool_digest(self) -> str:
+        return caching.tool_digest()
+
+    def _read(self, path: str, loud: bool = False) -> bool:
+        if path in self._raw:
+            return True
+        try:
+            raw = read_bytes(path)
+        except OSError as error:
+            if loud:
+                self._errors.append(FileError(display_path(path, self._cwd), 1, describe(error)))
+            return False
+        self._raw[path] = raw
+        self._digests[path] = digest_of(raw)
+        return True
+
+    def _cache(self, root: str, requested: Iterable[str]) -> caching.Cache | None:
+        if not self._options.use_cache:
+            return None
+        folder = caching.locate(root, requested, self._configs.at(self._cwd).cache_dir)
+        return caching.Cache(folder) if folder else None
+
+    def _unit(self, unit: _Unit, cache: caching.Cache | None) -> tuple[list[caching.Record], int]:
+        """The records of a unit's files (none for files that yield nothing), and how many files the cache knew."""
+        files = {path: self._digests[path] for path in unit.scope.files if path in self._digests}
+        pack = caching.Pack(files)
+        key, changed = "", True
+        if cache is not None:
+            engine = self._engine.name if self._engine else ""
+            tool = self._tool_digest + engine
+            key = caching.pack_key(tool, unit.settings, self._cwd, unit.scope.root, unit.scope.extent)
+            old = cache.load(key)
+            pack = caching.carried(old, files, self._bytes_now)
+            changed = old.files != files or len(old.records) != len(pack.records)
+        todo = [path for path in unit.files if not self._known(path, pack)]
+        reused = len(unit.files) - len(todo)
+        self._advance(reused)
+        if todo:
+            changed = True
+            for record in self._examined(unit, todo):
+                if record.path in files and record.head == NOTHING:
+                    pack.empty.add(record.path)
+                    pack.records.pop(record.path, None)
+                else:
+                    pack.records[record.path] = record
+        if cache is not None and changed and not self._options.overlay:
+            cache.save(key, pack)
+        wanted = (pack.records.get(path) for path in unit.files)
+        return [record for record in wanted if record is not None and record.head != NOTHING], reused
+
+    def _known(self, path: str, pack: caching.Pack) -> bool:
+        if path in pack.empty:
+            return True
+        record = pack.records.get(path)
+        return record is not None and record.digest == self._digests[path]
+
+    def _examined(self, unit: _Unit, todo: list[str]) -> list[caching.Record]:
+        engine = self._engine or default_engine()
+        job = Job(
+            scope=unit.scope,
+            todo=tuple(todo),
+            raw=self._raw,
+            digests=self._digests,
+            settings=unit.settings,
+            cwd=self._cwd,
+            limit=self._options.limit,
+            engine=engine,
+        )
+        weights = [len(self._raw[path]) for path in todo]
+        jobs = self._jobs()
+        found: list[caching.Record] = []
+        if jobs < 2 or len(todo) < 2 or sum(weights) < self._options.pool_from:
+            for item in range(len(todo)):
+                found.append(job.answer(item))
+                self._advance(1)
+            return found
+
+        from cachelint import pool
+
+        def receive(item: int, record: caching.Record) -> None:
+            found.append(record)
+            self._advance(1)
+
+        def fail(item: int, why: str) -> None:
+            found.append(job.failed(item, why))
+            self._advance(1)
+
+        job.prepare()
+        gc.freeze()
+        try:
+            pool.run(job, weights, jobs, self._options.limit, receive, fail)
+        finally:
+            gc.unfreeze()
+        return found
+
+    def _jobs(self) -> int:
+        if self._options.jobs is not None:
+            return max(1, self._options.jobs)
+        from cachelint import pool
+
+        return pool.usable_jobs()
+
+    def _bytes_now(self, path: str) -> bytes | None:
+        if path not in self._raw and not self._read(path):
+            return None
+        return self._raw[path]
+
+    def _advance(self, count: int) -> None:
+        self._done += count
+        progress = self._options.progress
+        if progress is not None and time.perf_counter() - self._start > PROGRESS_AFTER:
+            progress(self._done, self._total)
+
+    def _report(self, requested: list[str], records: list[caching.Record], cached: int) -> Report:
+        findings: list[Finding] = []
+        hidden: list[Finding] = []
+        bodies: list[tuple[str, bytes]] = []
+        off: frozenset[str] | None = None
+        for record in records:
+            head = json.loads(record.head)
+            config = self._configs.of(record.path)
+            shown = display_path(record.path, self._cwd)
+            self._errors += (FileError(**item) for item in head.get("errors", ()))
+            if record.body:
+                bodies.append((shown, record.body))
+            for key, target in (("findings", findings), ("suppressed", hidden)):
+                if not head.get(key):
+                    continue
+                off = select.off_by_default() if off is None else off
+                ignored = config.ignored_codes(record.path)
+                for finding in findings_of(shown, head[key]):
+                    if not select.enabled(finding.code, finding.name, config.settings, finding.code not in off):
+                        continue
+                    silent = any(select.matches(code, finding.code, finding.name) for code in ignored)
+                    (hidden if silent else target).append(finding)
+        self._mark("report")
+        return Report(
+            files=tuple(sorted(display_path(path, self._cwd) for path in requested)),
+            findings=tuple(sorted(findings, key=lambda finding: finding.sort_key)),
+            errors=tuple(sorted(set(self._errors), key=lambda error: (error.path, error.line, error.message))),
+            suppressed=tuple(sorted(hidden, key=lambda finding: finding.sort_key)),
+            cached=cached,
+            timings=tuple(
+                (name, at - before) for (_, before), (name, at) in zip(self._marks, self._marks[1:], strict=False)
+            ),
+            bodies=tuple(sorted(bodies)),
+            places={display_path(path, self._cwd): (path, self._options.overlay.get(path)) for path in requested},
+        )
+
+    def _mark(self, phase: str) -> None:
+        self._marks.append((phase, time.perf_counter()))
+
+
+def engine_settings(settings: Settings) -> Settings:
+    """The settings as the engine sees them: every rule on, no file left out. Selection comes after the cache."""
+    return Settings(
+        select=("ALL",),
+        unknown_storage=settings.unknown_storage,
+        contract=settings.contract,
+        dialects=settings.dialects,
+    )
+
+
+def types_of(body: bytes) -> tuple[TypeReport, ...]:
+    """Decode the types of one file from its line of JSON."""
+    shape = {"path": "", "types": json.loads(body), "findings": (), "errors": (), "deps": (), "missing": ()}
+    return FileResult.from_dict(shape).types
+
+
+def findings_of(path: str, items: list[dict[str, Any]]) -> tuple[Finding, ...]:
+    """Decode the findings of one file."""
+    shape = {"path": path, "types": (), "findings": items, "errors": (), "deps": (), "missing": ()}
+    return FileResult.from_dict(shape).findings
