@@ -7,6 +7,7 @@ layer's module becomes an ``Example`` with ``functools.partial``.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -159,10 +160,24 @@ def run_forward(node: Node, inputs: tuple[Tensor, ...], seed: int) -> Any:
 
 
 def run_backward(node: Node, result: Any, grads: tuple[Tensor, ...], inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
-    """``node.backward`` without recording; one gradient per input, or what the node gave."""
+    """``node.backward`` without recording; one gradient per input, or what the node gave.
+
+    A backward that takes fewer live inputs than forward took gets the first of them.
+    """
     with torch.no_grad():
-        found = node.backward(grads if isinstance(result, tuple) else grads[0], *inputs)
+        found = node.backward(grads if isinstance(result, tuple) else grads[0], *inputs[: _live_inputs_taken(node)])
     return tuple(found) if isinstance(found, tuple | list) else (found,)
+
+
+def _live_inputs_taken(node: Node) -> int | None:
+    """How many live inputs the node's backward has parameters for; None if it takes any number."""
+    parameters = inspect.signature(node.backward).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return None
+    return (
+        sum(parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) for parameter in parameters)
+        - 1
+    )
 
 
 def as_tuple(result: Any) -> tuple[Tensor, ...]:
