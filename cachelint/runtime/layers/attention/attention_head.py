@@ -71,6 +71,5 @@ def example(
 ) -> tuple[AttentionHead, tuple[Tensor]]:
     """Return a causal head without the fused kernels and an input for it."""
     init = Init.seeded(seed, device, dtype)
-    node = AttentionHead(3, 4, causal=True, fused=False, init=init)
-    init.jitter(node)
+    node = AttentionHead(3, 4, causal=True, bias=False, fused=False, init=init)
     return node, (init.normal(2, 3, 3),)

@@ -42,13 +42,16 @@ class FeatureDropout(SaverAware, Node):
 
 
 def reference(node: FeatureDropout, x: Tensor) -> Tensor:
-    """Return the same function in plain torch operators, with the mask that the last forward of ``node`` drew."""
-    return x if node.mask is None else torch.where(node.mask, x / (1 - node.rate), 0.0)
+    """Return the same function in plain torch operators, with the mask that the next forward of ``node`` would draw."""
+    if not node.training:
+        return x
+    drawn = torch.rand(x.shape[1], device=x.device, generator=node.generator)
+    drawn = drawn.view(-1, *(1,) * (x.dim() - 2))
+    return torch.where(drawn >= node.rate, x / (1 - node.rate), 0.0)
 
 
 def example(
     seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
 ) -> tuple[FeatureDropout, tuple[Tensor]]:
-    """Return a node and an input for it."""
-    init = Init.seeded(seed, device, dtype)
-    return FeatureDropout(0.4, generator=torch.Generator(device).manual_seed(seed)), (init.normal(2, 5, 3),)
+    """Return a node that draws from torch's global stream, and an input for it."""
+    return FeatureDropout(0.4), (Init.seeded(seed, device, dtype).normal(2, 5, 3),)
