@@ -1,0 +1,1 @@
+"""What is written to and read from the receiver, call by call."""

@@ -1,0 +1,116 @@
+"""The record that interpretation keeps of one receiver: writes, reads, saves, and what else checks need."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from cachelint.infer.values import Value
+
+Path = tuple[tuple[int, str], ...]
+"""The branches that lead to an event: (id of the branching statement, arm), outermost first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Write:
+    """``receiver.field = value`` in some form. ``guards`` are the receiver's fields that the branch tests."""
+
+    field: str
+    node: ast.AST
+    value: Value
+    file: str
+    function: str
+    phase: str
+    order: int
+    path: Path
+    guards: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """A read of ``receiver.field``; ``unset`` when forward had not written it yet on this path."""
+
+    field: str
+    node: ast.AST
+    file: str
+    function: str
+    phase: str
+    order: int
+    path: Path
+    unset: bool = False
+    sure: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Save:
+    """One call of the dialect's save API: the expressions and their values, starred ones expanded where known."""
+
+    api: str
+    node: ast.Call
+    exprs: tuple[ast.expr, ...]
+    values: tuple[Value, ...]
+    file: str
+    function: str
+    phase: str
+    order: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mutation:
+    """A value written in place: by a method, ``out=``, an item assignment, an augmented assignment or a kernel."""
+
+    node: ast.AST
+    value: Value
+    how: str
+    name: str
+    file: str
+    function: str
+    phase: str
+    order: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Returned:
+    """One ``return`` of forward, setup_context, backward or jvp."""
+
+    node: ast.Return
+    value: Value
+    file: str
+    phase: str
+    order: int
+    path: Path
+
+
+@dataclass(slots=True)
+class ReceiverLog:
+    """All events on one receiver, in the order of interpretation, and the current value of each attribute."""
+
+    api: frozenset[str]
+    save_names: frozenset[str]
+    read_back: frozenset[str]
+    phase: str = "init"
+    attrs: dict[str, Value] = field(default_factory=dict)
+    initial: dict[str, Value] = field(default_factory=dict)
+    writes: list[Write] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    saves: list[Save] = field(default_factory=list)
+    unpacks: list[Read] = field(default_factory=list)
+    mutations: list[Mutation] = field(default_factory=list)
+    returns: list[Returned] = field(default_factory=list)
+    deletes: list[Read] = field(default_factory=list)
+    escapes: list[Read] = field(default_factory=list)
+    api_calls: list[tuple[str, ast.Call, tuple[Value, ...], str, str, int]] = field(default_factory=list)
+
+    def saved_values(self) -> list[Value] | None:
+        """What ``saved_tensors`` holds: by position when one call made it, joined when several did."""
+        lists = [save.values for save in self.saves if save.api != "save_for_forward"]
+        if not lists:
+            return None
+        longest = max(lists, key=len)
+        if all(len(values) == len(longest) for values in lists):
+            from cachelint.infer.values import join_all
+
+            return [join_all(column) or column[0] for column in zip(*lists, strict=True)]
+        return None

@@ -1,0 +1,357 @@
+"""Which classes and function pairs of a module have a forward and a backward, and in which dialect."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cachelint.dialects import by_name, shipped
+from cachelint.index.chunks import Chunk
+from cachelint.index.module import Binding, ClassInfo, FunctionNode, ModuleInfo, class_info
+from cachelint.index.project import Project
+from cachelint.infer.machine import Machine
+from cachelint.settings import DialectSpec, Settings
+
+_CLASS = re.compile(r"^[ \t]*class[ \t]+\w+", re.MULTILINE)
+_HEADER = re.compile(r"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\[[^\]]*\])?[ \t]*\(([^)]*)\)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method with the class that defines it."""
+
+    node: FunctionNode
+    owner: ClassInfo | None
+    module: ModuleInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One type to judge: its dialect, and the methods that are its forward and backward, most derived first."""
+
+    name: str
+    line: int
+    module: ModuleInfo
+    dialect: DialectSpec
+    receiver: str
+    info: ClassInfo | None
+    forward: tuple[Method, ...]
+    setup: tuple[Method, ...]
+    backward: tuple[Method, ...]
+    operator: Method | None = None
+    trainer: bool = False
+
+    @property
+    def receiver_is_self(self) -> bool:
+        """Whether state lives on the instance."""
+        return self.receiver == "self"
+
+
+def find(module: ModuleInfo, project: Project, settings: Settings) -> list[Unit]:
+    """The types of one module, in the order of the source. Raises SyntaxError."""
+    finder = _Finder(module, project, settings)
+    units = list(finder.classes())
+    units.extend(finder.registered())
+    return sorted(units, key=lambda unit: (unit.line, unit.name))
+
+
+class _Finder:
+    def __init__(self, module: ModuleInfo, project: Project, settings: Settings) -> None:
+        self.module = module
+        self.project = project
+        self.settings = settings
+        self.machine = Machine(project)
+        self.specs = (*settings.dialects, *shipped())
+        self.methods = frozenset(name for spec in self.specs for name in (*spec.forward, *spec.backward, *spec.setup))
+        self.backwards = frozenset(name for spec in self.specs for name in spec.backward)
+        self.pattern = re.compile(rf"def[ \t]+(?:{'|'.join(sorted(self.methods))})\b")
+        self.decorators = frozenset(d.rpartition(".")[2] for spec in self.specs for d in spec.decorators)
+
+    # -- classes -----------------------------------------------------------------------------------------------------
+
+    def classes(self) -> Iterator[Unit]:
+        for chunk in self.module.chunks:
+            if "class" not in chunk.text or not _CLASS.search(chunk.text) or not self.promising(chunk):
+                continue
+            for info in self.infos(chunk):
+                unit = self.unit(info)
+                if unit is not None:
+                    yield unit
+
+    def promising(self, chunk: Chunk) -> bool:
+        """Whether a chunk may define a type: a method of some dialect, and either its counterpart or a base class."""
+        if not self.pattern.search(chunk.text):
+            return bool(self.decorators) and "@" in chunk.text and any(d in chunk.text for d in self.decorators)
+        if "backward" in chunk.text or "vjp" in chunk.text or "jvp" in chunk.text:
+            return True
+        for match in _HEADER.finditer(chunk.text):
+            for base in match[2].split(","):
+                name = base.strip().rpartition(".")[2]
+                if name and name in self.project.backward_classes(self.backwards):
+                    return True
+        return any(spec.recognise in ("methods", "decorator") for spec in self.settings.dialects)
+
+    def infos(self, chunk: Chunk) -> Iterator[ClassInfo]:
+        """The classes in a chunk, nested ones and those inside functions included."""
+        statements = self.module.statements(chunk)
+        if chunk.kind == "class":
+            for node in statements:
+                if isinstance(node, ast.ClassDef):
+                    known = next((b for b in self.module.lookup(node.name) if isinstance(b, ClassInfo) and b.node is node), None)
+                    yield from _nested(known or class_info(node, self.module, ""))
+            return
+        for node in statements:
+            yield from self.inside(node, "", None)
+
+    def inside(self, node: ast.AST, prefix: str, scope: dict[str, Binding] | None) -> Iterator[ClassInfo]:
+        """Classes anywhere below a statement, with the names of the functions that enclose them."""
+        for item in ast.iter_child_nodes(node) if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else [node]:
+            if isinstance(item, ast.ClassDef):
+                yield from _nested(class_info(item, self.module, prefix, scope))
+                for member in item.body:
+                    if isinstance(member, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                        yield from self.inside(member, f"{prefix}{item.name}.", scope)
+            elif isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                inner = dict(scope or {})
+                below = f"{prefix}{item.name}.<locals>."
+                for statement in ast.walk(item):
+                    if isinstance(statement, ast.ClassDef):
+                        inner.setdefault(statement.name, class_info(statement, self.module, below, inner))
+                    elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement is not item:
+                        inner.setdefault(statement.name, statement)
+                for child in item.body:
+                    yield from self.inside_statement(child, below, inner)
+            elif isinstance(item, ast.stmt):
+                yield from self.inside(item, prefix, scope)
+
+    def inside_statement(self, node: ast.stmt, prefix: str, scope: dict[str, Binding]) -> Iterator[ClassInfo]:
+        """One statement of a function body."""
+        wrapper = ast.Module([node], [])
+        yield from self.inside(wrapper, prefix, scope)
+
+    def unit(self, info: ClassInfo) -> Unit | None:
+        """The type that a class is, None when it has no forward or no backward."""
+        order = self.machine.mro(info)
+        qualified = {f"{c.module.name}.{c.qualname}" for c in order}
+        outside = {self.machine.dotted_base(b, c) for c in order for b in c.node.bases} - {""}
+        decorated = {_dotted(d.func if isinstance(d, ast.Call) else d) for d in info.node.decorator_list}
+        for spec in self.specs:
+            if spec.recognise == "base" and not _matches(spec.bases, qualified | outside, spec.name):
+                continue
+            if spec.recognise == "decorator" and not any(_tail_in(d, spec.decorators) for d in decorated):
+                continue
+            if spec.recognise == "register":
+                continue
+            unit = self.build(info, order, spec)
+            if unit is not None:
+                return unit
+        return None
+
+    def build(self, info: ClassInfo, order: list[ClassInfo], spec: DialectSpec) -> Unit | None:
+        """A unit in a dialect, None when the methods are not there."""
+        own = [c for c in order if not _is_base(c, spec)]
+        forward = self.methods_named(own, spec.forward)
+        setup = self.methods_named(own, spec.setup)
+        backward = self.methods_named(own, spec.backward)
+        if not forward or not backward:
+            return None
+        names = (*spec.forward, *spec.setup, *spec.backward)
+        if not any(info.method(name) is not None for name in names):
+            return None
+        static = _is_static(forward[0].node) or _is_classmethod(forward[0].node)
+        if spec.recognise == "methods" and (static or _first(forward[0].node) == "ctx"):
+            spec = by_name("torch-function", self.settings)
+            forward = self.methods_named(own, spec.forward)
+            setup = self.methods_named(own, spec.setup)
+            backward = self.methods_named(own, spec.backward)
+        receiver = spec.receiver
+        if receiver == "first" and not static and not _is_static(backward[0].node) and _first(forward[0].node) == "self":
+            receiver = "self"
+        trainer = receiver == "self" and spec.name in ("layer", "graph-node") and _is_trainer(backward[0].node)
+        return Unit(
+            info.qualname, info.node.lineno, self.module, spec, receiver, info, forward, setup, backward, None, trainer
+        )
+
+    def methods_named(self, order: list[ClassInfo], names: tuple[str, ...]) -> tuple[Method, ...]:
+        """For each name, the most derived definition that is not a bare ``raise NotImplementedError``."""
+        found = []
+        for name in names:
+            for owner in order:
+                node = owner.method(name)
+                if node is not None:
+                    found.append(Method(node, owner, owner.module))
+                    break
+        return tuple(found)
+
+    # -- registered operators ------------------------------------------------------------------------------------------
+
+    def registered(self) -> Iterator[Unit]:
+        if "register_autograd" not in self.module.text:
+            return
+        spec = by_name("torch-library", self.settings)
+        for chunk in self.module.chunks:
+            if "register_autograd" not in chunk.text:
+                continue
+            for statement in self.module.statements(chunk):
+                scope = _functions(statement)
+                for node in ast.walk(statement):
+                    if isinstance(node, ast.Call) and _last(node.func) == "register_autograd":
+                        unit = self.registered_unit(node, spec, scope)
+                        if unit is not None:
+                            yield unit
+
+    def registered_unit(self, node: ast.Call, spec: DialectSpec, scope: dict[str, FunctionNode]) -> Unit | None:
+        args = list(node.args)
+        keywords = {k.arg: k.value for k in node.keywords if k.arg}
+        operator_expr: ast.expr | None = None
+        if isinstance(node.func, ast.Attribute) and not _is_library(node.func.value):
+            operator_expr = node.func.value
+        elif args:
+            operator_expr = args.pop(0)
+        else:
+            operator_expr = keywords.get("op")
+        backward = self.function(args[0] if args else keywords.get("backward"), scope)
+        setup = self.function(keywords.get("setup_context", keywords.get("setup_context_fn")), scope)
+        if backward is None:
+            return None
+        operator, name = self.operator(operator_expr, scope)
+        return Unit(
+            name,
+            node.lineno,
+            self.module,
+            spec,
+            "first",
+            None,
+            (operator,) if operator is not None else (),
+            (setup,) if setup is not None else (),
+            (backward,),
+            operator,
+        )
+
+    def function(self, node: ast.expr | None, scope: dict[str, FunctionNode]) -> Method | None:
+        """The function that an expression names."""
+        if not isinstance(node, ast.Name):
+            return None
+        if node.id in scope:
+            return Method(scope[node.id], None, self.module)
+        found = self.project.resolve(self.module, node.id)
+        if found is not None and found.module is not None and isinstance(found.binding, _FUNCTION):
+            return Method(found.binding, None, found.module)
+        return None
+
+    def operator(self, node: ast.expr | None, scope: dict[str, FunctionNode]) -> tuple[Method | None, str]:
+        """The operator's implementation, if it is a function here, and its name."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return self.implementation(node.value), node.value
+        method = self.function(node, scope)
+        if method is not None:
+            for decorator in method.node.decorator_list:
+                if isinstance(decorator, ast.Call) and decorator.args and isinstance(decorator.args[0], ast.Constant):
+                    if isinstance(decorator.args[0].value, str) and "::" in decorator.args[0].value:
+                        return method, decorator.args[0].value
+            return method, method.node.name
+        return None, ast.unparse(node) if node is not None else "register_autograd"
+
+    def implementation(self, name: str) -> Method | None:
+        """The function that ``@custom_op(name)`` decorates."""
+        for chunk in self.module.chunks:
+            if chunk.kind == "def" and f'"{name}"' in chunk.text.replace("'", '"') and chunk.text.startswith("@"):
+                for node in self.module.statements(chunk):
+                    if isinstance(node, _FUNCTION):
+                        return Method(node, None, self.module)
+        return None
+
+
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _nested(info: ClassInfo) -> Iterator[ClassInfo]:
+    yield info
+    for inner in info.nested.values():
+        yield from _nested(inner)
+
+
+def _functions(statement: ast.stmt) -> dict[str, FunctionNode]:
+    return {node.name: node for node in ast.walk(statement) if isinstance(node, _FUNCTION)}
+
+
+def _matches(bases: tuple[str, ...], names: set[str], dialect: str) -> bool:
+    for name in names:
+        if name in bases:
+            return True
+        # An unresolved import still shows what it means by its tail: autograd.Function, FunctionNode.
+        tail = ".".join(name.split(".")[-2:])
+        if any(base.endswith(f".{tail}") for base in bases) and "." in name:
+            return True
+        if dialect == "torch-function" and name.endswith("autograd.Function"):
+            return True
+    return False
+
+
+def _is_base(info: ClassInfo, spec: DialectSpec) -> bool:
+    return f"{info.module.name}.{info.qualname}" in spec.bases
+
+
+def _tail_in(name: str, wanted: tuple[str, ...]) -> bool:
+    return any(name == w or name.endswith(f".{w}") or w.endswith(f".{name}") for w in wanted)
+
+
+def _is_static(node: FunctionNode) -> bool:
+    return any(_last(d) == "staticmethod" for d in node.decorator_list)
+
+
+def _is_classmethod(node: FunctionNode) -> bool:
+    return any(_last(d) == "classmethod" for d in node.decorator_list)
+
+
+def _first(node: FunctionNode) -> str:
+    parameters = [*node.args.posonlyargs, *node.args.args]
+    return parameters[0].arg if parameters else ""
+
+
+def _is_trainer(node: FunctionNode) -> bool:
+    """A backward without a gradient, or one that hands the work to autograd."""
+    parameters = [*node.args.posonlyargs, *node.args.args][1:]
+    if not parameters and node.args.vararg is None:
+        return True
+    calls = [item for item in ast.walk(node) if isinstance(item, ast.Call)]
+    own = {p.arg for p in parameters}
+    runs_autograd = any(
+        isinstance(c.func, ast.Attribute)
+        and c.func.attr == "backward"
+        and not (isinstance(c.func.value, ast.Attribute) and _is_self(c.func.value.value) and _passes(c, own))
+        and (
+            isinstance(c.func.value, ast.Name)
+            and c.func.value.id in own
+            or not c.args
+            or _last(c.func.value) in ("autograd", "engine", "optimizer", "scaler", "model", "accelerator")
+        )
+        or _dotted(c.func) in ("torch.autograd.grad", "autograd.grad", "torch.autograd.backward")
+        for c in calls
+    )
+    returns = any(isinstance(item, ast.Return) and item.value is not None for item in ast.walk(node))
+    return runs_autograd and (not returns or bool(own & {"loss", "losses"}))
+
+
+def _passes(call: ast.Call, names: set[str]) -> bool:
+    return any(isinstance(a, ast.Name) and a.id in names for a in call.args)
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def _is_library(node: ast.expr) -> bool:
+    return _last(node) in ("library", "Library")
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,61 @@
+"""The engine: one file in, its types and findings out. Pure apart from the project's reads."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from cachelint.classify import relative, type_report
+from cachelint.collect.types import find
+from cachelint.dialects import shipped
+from cachelint.index.project import Project
+from cachelint.infer.analysis import Analysis, analyse
+from cachelint.model import FileError, FileResult, Finding, TypeReport
+from cachelint.settings import Settings
+
+
+@lru_cache(maxsize=8)
+def _words(settings: Settings) -> tuple[bytes, ...]:
+    words = {"backward", "register_autograd", "vjp", "jvp"}
+    for spec in (*settings.dialects, *shipped()):
+        words.update(spec.backward)
+        words.update(d.rpartition(".")[2] for d in spec.decorators)
+    short = sorted(words, key=len)
+    kept: list[str] = []
+    for word in short:
+        if not any(k in word for k in kept):
+            kept.append(word)
+    return tuple(word.encode() for word in kept)
+
+
+_FORWARD = re.compile(rb"def\s+forward\b")
+
+
+def wants(raw: bytes, settings: Settings) -> bool:
+    """Whether a file may hold a type or a finding, by its bytes alone; never False for one that does."""
+    if any(word in raw for word in _words(settings)):
+        return True
+    # A class with a forward may inherit its backward, and a forward alone may keep temporaries alive.
+    return b"def forward" in raw or (b"forward" in raw and _FORWARD.search(raw) is not None)
+
+
+def analyze(path: str, project: Project, settings: Settings) -> FileResult:
+    """Every type and finding of one file. A file that does not parse gives one error and nothing else."""
+    shown = relative(path)
+    project.used.clear()
+    project.missed.clear()
+    module = project.module(path)
+    if module is None:
+        return FileResult(shown, errors=(FileError(shown, 1, "cannot be read"),))
+    types: list[TypeReport] = []
+    findings: list[Finding] = []
+    try:
+        units = find(module, project, settings)
+        analyses: list[Analysis] = [analyse(unit, project) for unit in units]
+        for analysis in analyses:
+            types.append(type_report(analysis, settings))
+    except SyntaxError as error:
+        message = f"cannot be parsed: {error.msg}"
+        return FileResult(shown, errors=(FileError(shown, error.lineno or 1, message),))
+    deps = tuple(sorted(project.used - {path}))
+    return FileResult(shown, tuple(types), tuple(findings), (), deps, tuple(sorted(project.missed)[:200]))

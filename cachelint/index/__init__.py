@@ -1,0 +1,1 @@
+"""What a project defines: modules, imports, classes, helpers. Parsed lazily, chunk by chunk."""

@@ -1,0 +1,223 @@
+"""One module of the linted project: its names, resolved lazily.
+
+Definitions are parsed one top-level chunk at a time (see :mod:`cachelint.index.chunks`); what stands between them,
+imports and constants, is parsed once as a skeleton.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from cachelint.index import chunks as _chunks
+from cachelint.index.lower import parse
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """A name bound by an import: ``module`` is absolute or, with ``level`` dots, relative; ``name`` None for a module."""
+
+    module: str
+    name: str | None
+    level: int
+
+
+@dataclass(eq=False, slots=True)
+class ClassInfo:
+    """A class of the project. ``scope`` holds the definitions of the function it is nested in, if any."""
+
+    node: ast.ClassDef
+    module: ModuleInfo
+    qualname: str
+    scope: dict[str, Binding] | None = None
+    members: dict[str, list[ast.stmt]] = field(default_factory=dict)
+    nested: dict[str, ClassInfo] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The bare name."""
+        return self.node.name
+
+    def method(self, name: str) -> FunctionNode | None:
+        """The last definition of ``name`` in this class's own body."""
+        for node in reversed(self.members.get(name, ())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                return node
+        return None
+
+
+Binding = FunctionNode | ClassInfo | Import | ast.expr
+
+
+class ModuleInfo:
+    """The names that one source file defines at its top level."""
+
+    def __init__(self, path: str, text: str, name: str) -> None:
+        self.path = path
+        self.name = name
+        self.text = text
+        self.is_package = path.endswith("__init__.py")
+        self._chunks: list[_chunks.Chunk] | None = None
+        self._bindings: dict[str, list[Binding]] | None = None
+        self._pending: dict[str, list[_chunks.Chunk]] = {}
+        self._parsed: dict[int, list[ast.stmt]] = {}
+        self._whole: ast.Module | None = None
+        self.star_imports: list[Import] = []
+        self.skeleton: list[ast.stmt] = []
+
+    # -- parsing -----------------------------------------------------------------------------------------------------
+
+    @property
+    def chunks(self) -> list[_chunks.Chunk]:
+        """The top-level statements, uncut if the text cannot be cut safely."""
+        if self._chunks is None:
+            self._chunks = _chunks.split(self.text)
+        return self._chunks
+
+    def statements(self, chunk: _chunks.Chunk) -> list[ast.stmt]:
+        """The parsed statements of one chunk. Raises SyntaxError when the module does not parse."""
+        found = self._parsed.get(chunk.start)
+        if found is None:
+            found = self._parse_chunk(chunk)
+            self._parsed[chunk.start] = found
+        return found
+
+    def _parse_chunk(self, chunk: _chunks.Chunk) -> list[ast.stmt]:
+        if self._whole is None:
+            try:
+                return compile(
+                    "\n" * chunk.start + chunk.text, self.path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True
+                ).body
+            except (SyntaxError, ValueError):
+                self._whole = parse(self.text, self.path)
+        end = chunk.start + chunk.text.count("\n") + (not chunk.text.endswith("\n"))
+        return [node for node in self._whole.body if chunk.start < first_line(node) <= end]
+
+    def check_syntax(self) -> None:
+        """Parse the whole module, for its error. Raises SyntaxError."""
+        if self._whole is None:
+            self._whole = parse(self.text, self.path)
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    @property
+    def bindings(self) -> dict[str, list[Binding]]:
+        """Top-level names with everything that binds them outside ``def`` and ``class`` chunks."""
+        if self._bindings is None:
+            self._bindings = {}
+            pieces, line = [], 0
+            for chunk in self.chunks:
+                if chunk.kind != "other":
+                    self._pending.setdefault(chunk.name, []).append(chunk)
+                    continue
+                pieces.append("\n" * (chunk.start - line) + chunk.text)
+                line = chunk.start + chunk.text.count("\n")
+            text = "".join(pieces)
+            try:
+                body = compile(text, self.path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True).body
+            except (SyntaxError, ValueError):
+                if self._whole is None:
+                    self._whole = parse(self.text, self.path)
+                self._pending.clear()
+                body = self._whole.body
+            self.skeleton = body
+            self._bind(body, self._bindings, "")
+        return self._bindings
+
+    def lookup(self, name: str) -> list[Binding]:
+        """Everything that may bind ``name`` at the top level, definitions first."""
+        table = self.bindings
+        for chunk in self._pending.pop(name, ()):
+            own: dict[str, list[Binding]] = {}
+            self._bind(self.statements(chunk), own, "")
+            table.setdefault(name, [])[:0] = own.get(name, [])
+        return table.get(name, [])
+
+    def _bind(self, body: list[ast.stmt], table: dict[str, list[Binding]], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                table.setdefault(node.name, []).append(node)
+            elif isinstance(node, ast.ClassDef):
+                table.setdefault(node.name, []).append(class_info(node, self, prefix))
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                self.bind_import(node, table)
+            elif isinstance(node, ast.Assign):
+                for target in node.targets:
+                    self._bind_target(target, node.value, table)
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                self._bind_target(node.target, node.value, table)
+            elif isinstance(node, (ast.If, ast.While)):
+                self._bind(node.body, table, prefix)
+                self._bind(node.orelse, table, prefix)
+            elif isinstance(node, (ast.With, ast.AsyncWith, ast.For, ast.AsyncFor)):
+                self._bind(node.body, table, prefix)
+            elif isinstance(node, ast.Try):
+                for part in (node.body, *(h.body for h in node.handlers), node.orelse, node.finalbody):
+                    self._bind(part, table, prefix)
+
+    def _bind_target(self, target: ast.expr, value: ast.expr, table: dict[str, list[Binding]]) -> None:
+        if isinstance(target, ast.Name):
+            table.setdefault(target.id, []).append(value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
+            for position, element in enumerate(target.elts):
+                if same:
+                    self._bind_target(element, value.elts[position], table)  # type: ignore[attr-defined]
+                elif not isinstance(element, ast.Starred):
+                    item = ast.Subscript(value, ast.Constant(position), ast.Load())
+                    self._bind_target(element, ast.copy_location(ast.fix_missing_locations(item), value), table)
+
+    def bind_import(self, node: ast.Import | ast.ImportFrom, table: dict[str, list[Binding]]) -> None:
+        """Bind the names of one import statement in ``table``."""
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.asname:
+                    table.setdefault(alias.asname, []).append(Import(alias.name, None, 0))
+                else:
+                    top = alias.name.partition(".")[0]
+                    table.setdefault(top, []).append(Import(top, None, 0))
+            return
+        for alias in node.names:
+            entry = Import(node.module or "", alias.name, node.level)
+            if alias.name == "*":
+                self.star_imports.append(entry)
+            else:
+                table.setdefault(alias.asname or alias.name, []).append(entry)
+
+
+def first_line(node: ast.stmt) -> int:
+    """The first line of a statement, decorators included."""
+    decorators = getattr(node, "decorator_list", None)
+    return min([node.lineno, *(d.lineno for d in decorators or ())])
+
+
+def class_info(
+    node: ast.ClassDef, module: ModuleInfo, prefix: str, scope: dict[str, Binding] | None = None
+) -> ClassInfo:
+    """The record of a class: its members by name, conditional ones included."""
+    info = ClassInfo(node, module, f"{prefix}{node.name}", scope)
+    _members(node.body, info)
+    return info
+
+
+def _members(body: list[ast.stmt], info: ClassInfo) -> None:
+    for item in body:
+        if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            info.members.setdefault(item.name, []).append(item)
+        elif isinstance(item, ast.ClassDef):
+            info.nested[item.name] = class_info(item, info.module, f"{info.qualname}.", info.scope)
+        elif isinstance(item, ast.Assign):
+            for target in item.targets:
+                if isinstance(target, ast.Name):
+                    info.members.setdefault(target.id, []).append(item)
+        elif isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            info.members.setdefault(item.target.id, []).append(item)
+        elif isinstance(item, ast.If):
+            _members(item.body, info)
+            _members(item.orelse, info)
+        elif isinstance(item, ast.Try):
+            _members(item.body, info)
+            for handler in item.handlers:
+                _members(handler.body, info)

@@ -1,0 +1,266 @@
+"""The linted project as one place to look names up: modules by dotted name, class headers, callers."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from cachelint.index.module import Binding, ClassInfo, Import, ModuleInfo
+
+_HEADER = re.compile(rb"^[ \t]*class[ \t]+(\w+)[ \t]*\(([^)]*)\)", re.MULTILINE)
+_APPLY = re.compile(rb"(\w+)\s*\.\s*apply\b")
+_MAX_HOPS = 8
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ClassInfo)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a name stands for: a project definition with its module, or the dotted name of something outside."""
+
+    binding: Binding | None
+    module: ModuleInfo | None
+    dotted: str = ""
+
+
+class Project:
+    """All Python files of one project. ``read`` gives a file's text or None where it cannot be read.
+
+    ``raw`` gives the bytes, for the searches that come before any parse. Nothing is read before it is needed.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        files: Iterable[str],
+        read: Callable[[str], str | None],
+        raw: Callable[[str], bytes | None] | None = None,
+    ) -> None:
+        self.root = os.path.abspath(root)
+        self.files = list(files)
+        self._set = set(self.files)
+        self._read = read
+        self._raw = raw or (lambda path: (read(path) or "").encode("utf-8", "replace"))
+        self._modules: dict[str, ModuleInfo | None] = {}
+        self._resolved: dict[tuple[str, str], Resolved] = {}
+        self._paths: dict[tuple[str, str], str | None] = {}
+        self._apply_names: dict[bytes, list[str]] | None = None
+        self._headers: dict[str, list[tuple[str, tuple[str, ...]]]] | None = None
+        self._backward: frozenset[str] | None = None
+        self.used: set[str] = set()
+        self.missed: set[str] = set()
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def raw(self, path: str) -> bytes:
+        """The bytes of a file, empty where it cannot be read."""
+        return self._raw(path) or b""
+
+    def module(self, path: str) -> ModuleInfo | None:
+        """The module at ``path``, or None where it cannot be read. The path counts as used."""
+        self.used.add(path)
+        if path not in self._modules:
+            text = self._read(path)
+            self._modules[path] = None if text is None else ModuleInfo(path, text, self.dotted(path))
+        return self._modules[path]
+
+    def add(self, module: ModuleInfo) -> None:
+        """Put a module that does not come from a file of the list (standard input, a notebook) in its place."""
+        self._modules[module.path] = module
+        self._set.add(module.path)
+
+    def dotted(self, path: str) -> str:
+        """The dotted name of a file from its topmost package down."""
+        folder, base = os.path.split(path)
+        parts = [] if base == "__init__.py" else [os.path.splitext(base)[0]]
+        while f"{folder}{os.sep}__init__.py" in self._set:
+            folder, base = os.path.split(folder)
+            parts.append(base)
+        return ".".join(reversed(parts))
+
+    # -- imports -----------------------------------------------------------------------------------------------------
+
+    def find_module(self, dotted: str, importer: str, level: int = 0) -> str | None:
+        """The path of the module that ``importer`` means, or None when it lies outside the project."""
+        folder = os.path.dirname(importer)
+        key = (f"{'.' * level}{dotted}", folder)
+        if key not in self._paths:
+            self._paths[key] = self._find(dotted, folder, level)
+        return self._paths[key]
+
+    def _find(self, dotted: str, folder: str, level: int) -> str | None:
+        tail = dotted.replace(".", os.sep)
+        if level:
+            for _ in range(level - 1):
+                folder = os.path.dirname(folder)
+            return self._at(folder, tail)
+        while True:
+            found = self._at(folder, tail)
+            if found:
+                return found
+            if folder == self.root or len(folder) <= len(self.root):
+                break
+            folder = os.path.dirname(folder)
+        for extra in ("src", "lib", "python"):
+            found = self._at(os.path.join(self.root, extra), tail)
+            if found:
+                return found
+        return None
+
+    def _at(self, folder: str, tail: str) -> str | None:
+        base = os.path.join(folder, tail) if tail else folder
+        for candidate in (f"{base}.py", f"{base}{os.sep}__init__.py"):
+            if candidate in self._set:
+                return candidate
+        self.missed.add(f"{base}.py")
+        return None
+
+    def is_package_dir(self, dotted: str, importer: str) -> bool:
+        """Whether some project file lies below the package ``dotted`` (a namespace package has no file of its own)."""
+        return self.find_module(dotted, importer) is not None
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    def resolve(self, module: ModuleInfo, name: str) -> Resolved | None:
+        """What ``name`` means at the top level of ``module``; imports and re-exports are followed. None: not bound."""
+        key = (module.path, name)
+        if key in self._resolved:
+            found = self._resolved[key]
+            if found.module is not None:
+                self.used.add(found.module.path)
+            return found
+        self._resolved[key] = Resolved(None, None, "")  # a cycle of re-exports ends here
+        result = self._resolve(module, name, 0)
+        if result is None:
+            del self._resolved[key]
+            return None
+        self._resolved[key] = result
+        return result
+
+    def _resolve(self, module: ModuleInfo, name: str, hops: int) -> Resolved | None:
+        try:
+            bindings = module.lookup(name)
+        except SyntaxError:
+            return None
+        best: Resolved | None = None
+        for binding in bindings:
+            found = self.follow(module, binding, hops) if isinstance(binding, Import) else Resolved(binding, module)
+            if found is None:
+                continue
+            if isinstance(found.binding, _DEFINITIONS):
+                return found
+            if best is None or _is_none(best.binding) or (best.binding is None and found.binding is not None):
+                best = found
+        if best is None and hops < _MAX_HOPS:
+            for star in module.star_imports:
+                path = self.find_module(star.module, module.path, star.level)
+                target = self.module(path) if path else None
+                if target is not None and target is not module:
+                    best = self._resolve(target, name, hops + 1)
+                    if best is not None:
+                        break
+        return best
+
+    def follow(self, module: ModuleInfo, entry: Import, hops: int = 0) -> Resolved | None:
+        """What an import brings: a module of the project, a definition in one, or a dotted name outside."""
+        if entry.name is None:
+            path = self.find_module(entry.module, module.path)
+            if path:
+                return Resolved(None, self.module(path), entry.module)
+            return Resolved(None, None, entry.module)
+        path = self.find_module(entry.module, module.path, entry.level)
+        target = self.module(path) if path else None
+        if target is not None:
+            if hops < _MAX_HOPS:
+                found = self._resolve(target, entry.name, hops + 1)
+                if found is not None:
+                    return found
+            below = self.find_module(entry.name, target.path, 1) if target.is_package else None
+            if below:
+                return Resolved(None, self.module(below), f"{entry.module}.{entry.name}")
+            return Resolved(None, None, f"{entry.module}.{entry.name}".lstrip("."))
+        below = self.find_module(
+            f"{entry.module}.{entry.name}" if entry.module else entry.name, module.path, entry.level
+        )
+        if below:
+            return Resolved(None, self.module(below), f"{entry.module}.{entry.name}")
+        return Resolved(None, None, f"{entry.module}.{entry.name}".lstrip("."))
+
+    def member(self, module: ModuleInfo, name: str) -> Resolved | None:
+        """``module.name``: a definition, or a submodule."""
+        found = self.resolve(module, name)
+        if found is not None:
+            return found
+        below = self.find_module(name, module.path, 1) if module.is_package else None
+        return Resolved(None, self.module(below), name) if below else None
+
+    # -- project-wide facts --------------------------------------------------------------------------------------------
+
+    @property
+    def headers(self) -> dict[str, list[tuple[str, tuple[str, ...]]]]:
+        """Class name -> (path, bare base names) of every class header in the project, read off the bytes."""
+        if self._headers is None:
+            table: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+            for path in self.files:
+                data = self.raw(path)
+                if b"class " not in data:
+                    continue
+                for match in _HEADER.finditer(data):
+                    table.setdefault(match[1].decode(), []).append((path, _bases(match[2])))
+            self._headers = table
+        return self._headers
+
+    def backward_classes(self, methods: frozenset[str]) -> frozenset[str]:
+        """Bare names of classes that have a backward of their own or of a base class, by headers alone."""
+        if self._backward is None:
+            own: set[str] = set()
+            names = b"|".join(sorted(name.encode() for name in methods))
+            mark = re.compile(rb"^[ \t]*class[ \t]+(\w+)|def[ \t]+(" + names + rb")\b", re.MULTILINE)
+            for path in self.files:
+                data = self.raw(path)
+                if b"backward" not in data and b"vjp" not in data:
+                    continue
+                current = ""
+                for match in mark.finditer(data):
+                    if match[1]:
+                        current = match[1].decode()
+                    elif current:
+                        own.add(current)
+            while True:
+                more = {
+                    name
+                    for name, places in self.headers.items()
+                    if name not in own and any(base in own for _, bases in places for base in bases)
+                }
+                if not more:
+                    break
+                own |= more
+            self._backward = frozenset(own)
+        return self._backward
+
+    def apply_files(self, name: str) -> list[str]:
+        """Files in which ``name.apply`` stands, in the order of the file list."""
+        if self._apply_names is None:
+            table: dict[bytes, list[str]] = {}
+            for path in self.files:
+                data = self.raw(path)
+                if b".apply" in data:
+                    for found in set(_APPLY.findall(data)):
+                        table.setdefault(found, []).append(path)
+            self._apply_names = table
+        return self._apply_names.get(name.encode(), [])
+
+
+def _bases(text: bytes) -> tuple[str, ...]:
+    names = []
+    for part in text.decode("utf-8", "replace").split(","):
+        word = part.split("=")[0].strip().split("[")[0].rpartition(".")[2]
+        if word.isidentifier():
+            names.append(word)
+    return tuple(names)
+
+
+def _is_none(binding: Binding | None) -> bool:
+    return isinstance(binding, ast.Constant) and binding.value is None

@@ -1,0 +1,1 @@
+"""Abstract interpretation: what every expression of forward and backward may be."""

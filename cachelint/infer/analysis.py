@@ -1,0 +1,422 @@
+"""Interpret one type: constructor, forward, setup_context, backward; settle what was unknown; interpret again."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from cachelint.collect.log import ReceiverLog
+from cachelint.collect.types import Method, Unit
+from cachelint.index.project import Project
+from cachelint.infer import callers
+from cachelint.infer.annotations import Reader
+from cachelint.infer.machine import Exhausted, Machine
+from cachelint.infer.names import suggests
+from cachelint.infer.symbols import DECISIVE, FAIR, HINT, STRONG, WEAK, Outcome, settle
+from cachelint.infer.values import (
+    DEVICE,
+    HOST,
+    HOST_VALUE,
+    LIVE,
+    LOW,
+    MEDIUM,
+    NONE,
+    PERSIST,
+    UNKNOWN,
+    Const,
+    Inst,
+    Recv,
+    Seq,
+    Value,
+    Why,
+    carried,
+    join,
+    join_all,
+    replace,
+)
+
+
+@dataclass(slots=True)
+class Analysis:
+    """What interpretation found out about one type."""
+
+    unit: Unit
+    machine: Machine
+    forward_result: Value | None
+    parameters: tuple[str, ...]
+
+    @property
+    def log(self) -> ReceiverLog:
+        """The receiver's record."""
+        return self.machine.log
+
+
+def analyse(unit: Unit, project: Project) -> Analysis:
+    """Interpret a type: once to gather evidence, again with what the evidence showed."""
+    first = _interpret(unit, project, {})
+    settled = _settle(unit, first, project)
+    if not settled:
+        return first
+    return _interpret(unit, project, settled)
+
+
+# -- one pass --------------------------------------------------------------------------------------------------------
+
+
+def _interpret(unit: Unit, project: Project, settled: dict[str, Outcome]) -> Analysis:
+    machine = Machine(project, settled)
+    spec = unit.dialect
+    machine.log = ReceiverLog(frozenset(spec.api), frozenset(spec.save), frozenset(spec.read_back))
+    machine.receiver_class = unit.info
+    machine.receiver_is_self = unit.receiver_is_self
+    receiver = Value(HOST, ref=Recv(machine.log))
+    analysis = Analysis(unit, machine, None, ())
+    try:
+        _init(unit, machine, receiver)
+        _forward(unit, machine, receiver, analysis)
+        _backward(unit, machine, receiver, analysis)
+    except Exhausted:
+        pass
+    except RecursionError:
+        machine.exhausted = True
+    return analysis
+
+
+def _init(unit: Unit, machine: Machine, receiver: Value) -> None:
+    if not unit.receiver_is_self or unit.info is None:
+        return
+    found = machine.find_method(unit.info, "__init__")
+    if found is None:
+        return
+    node, owner = found
+    machine.log.phase = "init"
+    names = [*node.args.posonlyargs, *node.args.args]
+    env = {names[0].arg: receiver} if names else {}
+    env.update(_parameters(Method(node, owner, owner.module), machine, skip=1, prefix="__init__.", layer=False))
+    try:
+        machine.run(node, owner.module, env, owner=owner, self_name=names[0].arg if names else "", entry=True)
+    except Exhausted:
+        machine.steps = 0
+        machine.exhausted = False
+    log = machine.log
+    log.initial = {name: _persistent(name, value) for name, value in log.attrs.items()}
+    log.attrs = {}
+    log.returns.clear()
+
+
+def _persistent(name: str, value: Value) -> Value:
+    if value.kinds & (DEVICE | UNKNOWN) and value.ref is None:
+        why = value.why or None
+        return replace(
+            value,
+            cost=PERSIST,
+            deps=frozenset((f"self.{name}",)),
+            roots=frozenset((f"a:self.{name}",)),
+            why=why,
+            tags=value.tags | {"initial"},
+        )
+    if isinstance(value.ref, Inst):
+        return replace(value, ref=value.ref, tags=value.tags | {"initial", "handle"})
+    return value.tagged("initial")
+
+
+def _forward(unit: Unit, machine: Machine, receiver: Value, analysis: Analysis) -> None:
+    log = machine.log
+    log.phase = "forward"
+    results: list[Value] = []
+    bound: dict[str, Value] = {}
+    after: dict[str, Value] = {}
+    separate = bool(unit.setup) and not _takes_receiver(unit)
+    for method in unit.forward:
+        log.attrs = {}
+        env, skip, self_name = _receiver_env(unit, method, receiver, with_receiver=not separate)
+        bound = _parameters(method, machine, skip, layer=unit.receiver_is_self, dialect=unit.dialect.name)
+        env.update(bound)
+        result = machine.run(
+            method.node, method.module, env, owner=method.owner, self_name=self_name, entry=True, name=method.node.name
+        )
+        results.append(result)
+        after = log.attrs if not after else _join_attrs(after, log.attrs)
+    if not analysis.parameters:
+        analysis.parameters = tuple(bound)
+    log.attrs = after
+    analysis.forward_result = join_all(results)
+    for method in unit.setup:
+        _setup(unit, machine, receiver, method, bound, analysis)
+
+
+def _setup(
+    unit: Unit, machine: Machine, receiver: Value, method: Method, bound: dict[str, Value], analysis: Analysis
+) -> None:
+    """``setup_context(ctx, inputs, output)``, with keyword-only inputs where the operator has some."""
+    names = [a.arg for a in (*method.node.args.posonlyargs, *method.node.args.args, *method.node.args.kwonlyargs)]
+    output = analysis.forward_result
+    if output is None:
+        output = Value(DEVICE, LIVE, roots=frozenset(("output",)))
+    output = _as_output(output, machine)
+    keywords = dict(bound)
+    inputs: list[Value] = []
+    if unit.operator is not None or unit.forward:
+        node = unit.forward[0].node
+        positional = {a.arg for a in (*node.args.posonlyargs, *node.args.args)}
+        inputs = [value for name, value in bound.items() if name in positional]
+        keywords = {name: value for name, value in bound.items() if name not in positional}
+        if node.args.vararg is not None and node.args.vararg.arg in bound:
+            inputs_value = Value(HOST, ref=Seq(None, join_all([*inputs, machine.element_of(bound[node.args.vararg.arg], node)])))
+        else:
+            inputs_value = Value(HOST, ref=Seq(inputs))
+    else:
+        item = machine.symbol("inputs[]", "star", "an input", method.module, method.node.lineno)
+        inputs_value = Value(HOST, ref=Seq(None, item))
+    env = {names[0]: receiver} if names else {}
+    for name in names[1:]:
+        if name in ("output", "outputs", "out", "result"):
+            env[name] = output
+        elif name.startswith("keyword"):
+            env[name] = Value(HOST, ref=Seq(None, None, dict(keywords)))
+        elif name in ("inputs", "args", "input"):
+            env[name] = inputs_value
+        else:
+            env[name] = output if name == names[-1] else inputs_value
+    machine.run(method.node, method.module, env, owner=method.owner, entry=True, name=method.node.name)
+
+
+def _as_output(value: Value, machine: Machine) -> Value:
+    ref = value.ref
+    if isinstance(ref, Seq):
+        items = [_as_output(item, machine) for item in ref.items] if ref.items is not None else None
+        rest = _as_output(ref.rest, machine) if ref.rest is not None else None
+        return replace(value, ref=Seq(items, rest, ref.keys))
+    if value.kinds & UNKNOWN:
+        return Value(DEVICE, LIVE, value.deps, value.roots or machine.fresh(), tags=frozenset(("output",)))
+    return value.tagged("output") if value.kinds & DEVICE else value
+
+
+def _backward(unit: Unit, machine: Machine, receiver: Value, analysis: Analysis) -> None:
+    log = machine.log
+    log.phase = "backward"
+    fields: dict[str, Value] = {}
+    for write in log.writes:
+        if write.phase == "forward":
+            known = fields.get(write.field)
+            fields[write.field] = write.value if known is None or known is write.value else join(known, write.value)
+    for method in unit.backward:
+        log.attrs = dict(fields)
+        env, skip, self_name = _receiver_env(unit, method, receiver, with_receiver=True)
+        env.update(_backward_parameters(unit, method, skip, analysis, machine))
+        machine.run(
+            method.node, method.module, env, owner=method.owner, self_name=self_name, entry=True, name=method.node.name
+        )
+
+
+def _backward_parameters(
+    unit: Unit, method: Method, skip: int, analysis: Analysis, machine: Machine
+) -> dict[str, Value]:
+    """Gradients are tensors; further parameters of a layer's backward are its live inputs."""
+    args = method.node.args
+    gradient = Value(DEVICE, LIVE, roots=frozenset(("grad",)))
+    live = [v for v in _live_inputs(analysis, machine)]
+    env: dict[str, Value] = {}
+    names = [a.arg for a in (*args.posonlyargs, *args.args)][skip:]
+    many = unit.dialect.name == "chainer"
+    for position, name in enumerate(names):
+        value = gradient
+        if unit.receiver_is_self and not many and position > 0:
+            value = live[position - 1] if position - 1 < len(live) else Value(UNKNOWN, sure=LOW)
+        if many:
+            value = Value(HOST, ref=Seq(None, gradient))
+            if name in ("indexes", "target_input_indexes", "target_indexes"):
+                value = Value(HOST, ref=Seq(None, HOST_VALUE))
+            elif name in ("inputs", "x"):
+                value = Value(HOST, ref=Seq(None, join_all(live) or gradient))
+        elif name in ("grads",) and len(names) == 1:
+            value = Value(HOST, ref=Seq(None, gradient, mutable=True))
+        env[name] = value
+    if args.vararg is not None:
+        rest = gradient
+        if unit.receiver_is_self and names:
+            env[args.vararg.arg] = Value(HOST, ref=Seq(live)) if live else Value(HOST, ref=Seq(None, gradient))
+            return env
+        env[args.vararg.arg] = Value(HOST, ref=Seq(None, rest))
+    for keyword in args.kwonlyargs:
+        env[keyword.arg] = HOST_VALUE
+    if args.kwarg is not None:
+        env[args.kwarg.arg] = Value(HOST, ref=Seq(None, None, {}))
+    return env
+
+
+def _live_inputs(analysis: Analysis, machine: Machine) -> list[Value]:
+    values = []
+    for name in analysis.parameters:
+        values.append(
+            Value(DEVICE, LIVE, frozenset((name,)), frozenset((f"p:{name}",)), name)
+            if name not in machine.settled or machine.settled[name].kinds & DEVICE
+            else Value(machine.settled[name].kinds, LIVE, frozenset((name,)))
+        )
+    return values
+
+
+def _join_attrs(a: dict[str, Value], b: dict[str, Value]) -> dict[str, Value]:
+    result = dict(a)
+    for name, value in b.items():
+        result[name] = join(result[name], value) if name in result else value
+    return result
+
+
+def _takes_receiver(unit: Unit) -> bool:
+    """Whether forward is given the receiver although there is a setup_context (an inherited one, say)."""
+    if unit.dialect.name == "torch-library":
+        return False
+    node = unit.forward[0].node
+    names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+    return bool(names) and names[0] in ("ctx", "self", "context", "_ctx")
+
+
+def _receiver_env(unit: Unit, method: Method, receiver: Value, with_receiver: bool) -> tuple[dict[str, Value], int, str]:
+    """The receiver's place among the parameters: first, or second behind the class of a classmethod."""
+    names = [a.arg for a in (*method.node.args.posonlyargs, *method.node.args.args)]
+    if not with_receiver or not names:
+        return {}, 0, ""
+    classmethod_ = any(isinstance(d, ast.Name) and d.id == "classmethod" for d in method.node.decorator_list)
+    if classmethod_ and len(names) > 1:
+        from cachelint.infer.values import Cls
+
+        assert unit.info is not None
+        return {names[0]: Value(HOST, ref=Cls(unit.info)), names[1]: receiver}, 2, names[0]
+    return {names[0]: receiver}, 1, names[0] if unit.receiver_is_self else ""
+
+
+def _parameters(
+    method: Method, machine: Machine, skip: int, prefix: str = "", layer: bool = False, dialect: str = ""
+) -> dict[str, Value]:
+    """The parameters of a forward as symbols, with what annotations and defaults say."""
+    args = method.node.args
+    module = method.module
+    reader = Reader(machine.project, module)
+    positional = [*args.posonlyargs, *args.args]
+    defaults = [None] * (len(positional) - len(args.defaults)) + list(args.defaults)
+    pairs = [*list(zip(positional, defaults, strict=True))[skip:], *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    env: dict[str, Value] = {}
+    for position, (parameter, default) in enumerate(pairs):
+        name = prefix + parameter.arg
+        optional = isinstance(default, ast.Constant) and default.value is None
+        why = Why(module.path, parameter.lineno, f"parameter `{parameter.arg}`")
+        value = machine.symbol(name, "param", f"parameter `{parameter.arg}`", module, parameter.lineno, optional=optional)
+        symbol = machine.symbols[name]
+        if dialect == "chainer" and parameter.annotation is None:
+            item = Value(DEVICE, LIVE, frozenset((name,)), frozenset((f"p:{name}",)), None, None, why)
+            env[parameter.arg] = Value(HOST, ref=Seq(None, item)) if len(pairs) == 1 else item
+            continue
+        if parameter.annotation is not None:
+            text = ast.unparse(parameter.annotation)
+            told = Why(module.path, parameter.lineno, f"parameter `{parameter.arg}` is annotated {text}")
+            read = reader.read(parameter.annotation, name, f"p:{name}", told)
+            if read is not None:
+                none = NONE if optional else 0
+                symbol.note(DEVICE if read.kinds & DEVICE or isinstance(read.ref, Seq) else HOST, DECISIVE, told)
+                env[parameter.arg] = replace(read, kinds=read.kinds | none)
+                continue
+        if default is not None and not optional:
+            literal = default.value if isinstance(default, ast.Constant) else None
+            if isinstance(literal, (int, float, str, bytes, complex)) or isinstance(default, (ast.UnaryOp, ast.Tuple)):
+                text = ast.unparse(default)
+                symbol.note(
+                    HOST, STRONG, Why(module.path, parameter.lineno, f"`{parameter.arg}` has the default {text}")
+                )
+        if layer and not prefix and default is None:
+            symbol.note(
+                DEVICE,
+                STRONG if position == 0 else FAIR,
+                Why(module.path, parameter.lineno, f"`{parameter.arg}` is an input of the layer's forward"),
+            )
+        env[parameter.arg] = value
+    if args.vararg is not None:
+        name = f"{prefix}*{args.vararg.arg}"
+        read = reader.read(args.vararg.annotation, name, f"p:{name}", Why(module.path, args.vararg.lineno, "annotated"))
+        item = read or machine.symbol(name, "star", f"an item of `*{args.vararg.arg}`", module, args.vararg.lineno)
+        env[args.vararg.arg] = Value(HOST, ref=Seq(None, item))
+    if args.kwarg is not None:
+        name = f"{prefix}**{args.kwarg.arg}"
+        item = machine.symbol(name, "kwarg", f"a value of `**{args.kwarg.arg}`", module, args.kwarg.lineno)
+        env[args.kwarg.arg] = Value(HOST, ref=Seq(None, item, {}, True))
+    return env
+
+
+# -- settling --------------------------------------------------------------------------------------------------------
+
+
+def _settle(unit: Unit, first: Analysis, project: Project) -> dict[str, Outcome]:
+    machine = first.machine
+    _note_gradients(unit, first)
+    open_names = [n for n, s in machine.symbols.items() if s.kind in ("param", "star") and not _decided(machine, n)]
+    if open_names and unit.info is not None and unit.dialect.entry:
+        callers.note_callers(unit, machine, project)
+    settled: dict[str, Outcome] = {}
+    for name, symbol in list(machine.symbols.items()):
+        outcome = settle(symbol)
+        if not outcome.kinds:
+            outcome = _fallback(name, symbol.kind, machine)
+        if symbol.foreign and not symbol.tensor_use and outcome.kinds & DEVICE:
+            outcome = _maybe_foreign(outcome, name, first)
+        settled[name] = outcome
+    return settled
+
+
+def _decided(machine: Machine, name: str) -> bool:
+    symbol = machine.symbols[name]
+    return any(strength >= DECISIVE for strength, _ in symbol.best.values())
+
+
+def _fallback(name: str, kind: str, machine: Machine) -> Outcome:
+    """Nothing in the code decides: the name breaks the tie, and the verdict says so."""
+    symbol = machine.symbols[name]
+    where = (symbol.path, symbol.line)
+    optional = NONE if symbol.optional else 0
+    if kind == "star":
+        return Outcome(DEVICE | HOST, LOW, Why(*where, f"{symbol.label}: callers may pass tensors"))
+    if kind == "result":
+        side = DEVICE if symbol.prior != HOST and suggests(name.partition("(")[0]) == DEVICE else HOST
+        return Outcome(side | optional, LOW, Why(*where, f"{symbol.label}: nothing shows what it is"))
+    side = suggests(name.replace("[]", ""))
+    if side:
+        what = "a tensor" if side == DEVICE else "a host value"
+        return Outcome(side | optional, LOW, Why(*where, f"{symbol.label}: only its name suggests {what}"))
+    if kind in ("attr", "self", "item", "kwarg"):
+        return Outcome(HOST | optional, LOW, Why(*where, f"{symbol.label}: nothing uses it as a tensor"))
+    return Outcome(HOST | optional, LOW, Why(*where, f"{symbol.label}: nothing uses it as a tensor"))
+
+
+def _maybe_foreign(outcome: Outcome, name: str, first: Analysis) -> Outcome:
+    return outcome
+
+
+def _note_gradients(unit: Unit, first: Analysis) -> None:
+    """What backward returns in a parameter's position: a gradient speaks for a tensor, None a little for a host value."""
+    machine = first.machine
+    names = first.parameters
+    if unit.receiver_is_self or not names:
+        return
+    returned = [r for r in machine.log.returns if r.phase == "backward"]
+    columns: dict[int, list[Value]] = {}
+    for event in returned:
+        ref = event.value.ref
+        if isinstance(ref, Seq) and ref.items is not None and ref.rest is None:
+            for position, item in enumerate(ref.items):
+                columns.setdefault(position, []).append(item)
+        elif not isinstance(ref, Seq) and event.value.kinds & DEVICE and len(names) >= 1:
+            columns.setdefault(0, []).append(event.value)
+    for position, values in columns.items():
+        if position >= len(names) or names[position] not in machine.symbols:
+            continue
+        symbol = machine.symbols[names[position]]
+        line = returned[0].node.lineno
+        path = returned[0].file
+        if any(carried(v).kinds & DEVICE for v in values):
+            symbol.note(DEVICE, STRONG, Why(path, line, f"backward returns a gradient for `{names[position]}`"))
+        elif any(v.kinds & UNKNOWN for v in values):
+            symbol.note(DEVICE, WEAK, Why(path, line, f"backward returns something for `{names[position]}`"))
+        else:
+            symbol.note(HOST, HINT, Why(path, line, f"backward returns None for `{names[position]}`"))
+
+
+_ = (Const, MEDIUM)

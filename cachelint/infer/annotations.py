@@ -1,0 +1,235 @@
+"""What a type annotation says about a value: string forms, Optional, unions, containers, dataclasses, enums."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from cachelint.index.module import ClassInfo, ModuleInfo
+from cachelint.index.project import Project
+from cachelint.infer.values import DEVICE, HOST, NONE, Inst, Seq, Value, Why, join, replace
+
+_TENSORS = frozenset(
+    [
+        "Tensor",
+        "FloatTensor",
+        "HalfTensor",
+        "LongTensor",
+        "IntTensor",
+        "BoolTensor",
+        "ByteTensor",
+        "DoubleTensor",
+        "BFloat16Tensor",
+        "ShortTensor",
+        "Parameter",
+        "ndarray",
+        "NDArray",
+        "DTensor",
+        "ArrayLike",
+        "Variable",
+        "Array",
+        "TensorType",
+    ]
+)
+_HOST_NAMES = frozenset(
+    [
+        "int",
+        "float",
+        "bool",
+        "str",
+        "bytes",
+        "complex",
+        "dtype",
+        "device",
+        "Size",
+        "Number",
+        "Integer",
+        "slice",
+        "range",
+        "layout",
+        "memory_format",
+        "SymInt",
+        "SymFloat",
+        "int8",
+        "date",
+        "PathLike",
+        "Path",
+        "constexpr",
+    ]
+)
+_HANDLES = frozenset(
+    [
+        "Callable",
+        "ProcessGroup",
+        "Generator",
+        "Stream",
+        "Event",
+        "Module",
+        "Function",
+        "FunctionCtx",
+        "DeviceMesh",
+        "Type",
+        "type",
+        "ModuleType",
+        "Logger",
+        "Enum",
+        "object_handle",
+        "Placement",
+        "Partial",
+        "Work",
+        "Shard",
+        "Group",
+        "Literal",
+    ]
+)
+_SEQUENCES = frozenset(
+    [
+        "List",
+        "list",
+        "Tuple",
+        "tuple",
+        "Sequence",
+        "Iterable",
+        "Set",
+        "set",
+        "FrozenSet",
+        "frozenset",
+        "Collection",
+        "deque",
+    ]
+)
+_MAPPINGS = frozenset(["Dict", "dict", "Mapping", "MutableMapping", "OrderedDict", "defaultdict"])
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads annotations of one module. ``budget`` bounds nesting of dataclasses in dataclasses."""
+
+    project: Project
+    module: ModuleInfo
+
+    def read(self, node: ast.expr | None, name: str, root: str, why: Why, depth: int = 0) -> Value | None:
+        """The value that the annotation promises, or None when it promises nothing.
+
+        Device parts carry ``root`` as their storage and ``name`` as what they depend on.
+        """
+        if node is None or depth > 6:
+            return None
+        if isinstance(node, ast.Constant):
+            if node.value is None:
+                return Value(NONE)
+            if isinstance(node.value, str):
+                try:
+                    return self.read(ast.parse(node.value, mode="eval").body, name, root, why, depth + 1)
+                except (SyntaxError, ValueError):
+                    return None
+            return None
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            return self._union([node.left, node.right], name, root, why, depth)
+        if isinstance(node, ast.Subscript):
+            return self._generic(node, name, root, why, depth)
+        last = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        info = self._class(node)
+        if info is not None:
+            return self._of_class(info, name, root, why, depth)
+        if last in _TENSORS:
+            return Value(DEVICE, deps=frozenset({name}), roots=frozenset({root}), param=name, why=why)
+        if last in _HOST_NAMES:
+            return Value(HOST, why=why, deps=frozenset({name}))
+        if last in _HANDLES:
+            return Value(HOST, why=why, tags=frozenset({"handle"}))
+        if last in _SEQUENCES or last in _MAPPINGS:
+            return None
+        return None
+
+    def _union(self, parts: list[ast.expr], name: str, root: str, why: Why, depth: int) -> Value | None:
+        result: Value | None = None
+        for part in parts:
+            value = self.read(part, name, root, why, depth + 1)
+            if value is None:
+                return None
+            result = value if result is None else join(result, value)
+        return result
+
+    def _generic(self, node: ast.Subscript, name: str, root: str, why: Why, depth: int) -> Value | None:
+        head = node.value
+        last = head.attr if isinstance(head, ast.Attribute) else head.id if isinstance(head, ast.Name) else ""
+        inner = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if last == "Optional":
+            value = self.read(node.slice, name, root, why, depth + 1)
+            return None if value is None else replace(value, kinds=value.kinds | NONE)
+        if last == "Union":
+            return self._union(inner, name, root, why, depth)
+        if last in ("Annotated", "Final", "ClassVar", "Required", "NotRequired"):
+            return self.read(inner[0], name, root, why, depth + 1)
+        if last in ("Literal", "Callable", "Type", "type"):
+            return Value(HOST, why=why)
+        if last in _MAPPINGS:
+            value = self.read(inner[-1], name, root, why, depth + 1)
+            return None if value is None else Value(HOST, why=why, ref=Seq(None, _piece(value)))
+        if last in ("Tuple", "tuple") and not (len(inner) == 2 and _is_ellipsis(inner[1])):
+            values = [self.read(part, name, f"{root}[{i}]", why, depth + 1) for i, part in enumerate(inner)]
+            if all(value is not None for value in values):
+                return Value(HOST, why=why, ref=Seq([_piece(v) for v in values if v is not None]))
+            return None
+        if last in _SEQUENCES:
+            value = self.read(inner[0], name, root, why, depth + 1)
+            return None if value is None else Value(HOST, why=why, ref=Seq(None, _piece(value)))
+        if inner and last in ("Float", "Int", "Bool", "Shaped", "Integer", "Num", "Real", "Complex", "UInt"):
+            return self.read(inner[0], name, root, why, depth + 1)  # jaxtyping
+        if last in _TENSORS:
+            return Value(DEVICE, deps=frozenset({name}), roots=frozenset({root}), param=name, why=why)
+        return None
+
+    def _class(self, node: ast.expr) -> ClassInfo | None:
+        if isinstance(node, ast.Name):
+            found = self.project.resolve(self.module, node.id)
+            return found.binding if found is not None and isinstance(found.binding, ClassInfo) else None
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            base = self.project.resolve(self.module, node.value.id)
+            if base is not None and base.binding is None and base.module is not None:
+                found = self.project.member(base.module, node.attr)
+                return found.binding if found is not None and isinstance(found.binding, ClassInfo) else None
+        return None
+
+    def _of_class(self, info: ClassInfo, name: str, root: str, why: Why, depth: int) -> Value:
+        if not is_record(info):
+            if any(_last(base) in _TENSORS for base in info.node.bases):
+                return Value(DEVICE, deps=frozenset({name}), roots=frozenset({root}), param=name, why=why)
+            return Value(HOST, why=why, ref=Inst(info, built_here=False), tags=frozenset({"handle"}))
+        reader = Reader(self.project, info.module)
+        attrs = {}
+        for item in info.node.body:
+            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                field = item.target.id
+                value = reader.read(item.annotation, f"{name}.{field}", f"{root}.{field}", why, depth + 1)
+                if value is not None:
+                    attrs[field] = replace(value, deps=frozenset({name}))
+        return Value(HOST, why=why, ref=Inst(info, attrs, built_here=True), tags=frozenset({"handle"}))
+
+
+def is_record(info: ClassInfo) -> bool:
+    """Whether a class is a dataclass, a named tuple or a typed dict: data, not a handle."""
+    for decorator in info.node.decorator_list:
+        target = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if _last(target) in ("dataclass", "define", "frozen", "attrs", "s", "dataclass_json"):
+            return True
+    return any(_last(base) in ("NamedTuple", "TypedDict", "BaseModel", "Struct") for base in info.node.bases)
+
+
+def is_enum(info: ClassInfo) -> bool:
+    """Whether a class is an enumeration."""
+    return any(_last(base) in ("Enum", "IntEnum", "StrEnum", "Flag", "IntFlag") for base in info.node.bases)
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _piece(value: Value) -> Value:
+    # An element of an annotated container is not the parameter itself.
+    return replace(value, param=None)
+
+
+def _is_ellipsis(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is Ellipsis

@@ -1,0 +1,216 @@
+"""How the project calls a type: the arguments of ``F.apply(…)`` are evidence about forward's parameters."""
+
+from __future__ import annotations
+
+import ast
+
+from cachelint.collect.types import Unit
+from cachelint.index.chunks import Chunk
+from cachelint.index.module import FunctionNode, ModuleInfo, class_info
+from cachelint.index.project import Project
+from cachelint.infer.machine import Exhausted, Machine
+from cachelint.infer.symbols import STRONG, settle
+from cachelint.infer.values import DEVICE, HOST, NONE, UNKNOWN, Inst, Seq, Value, Why
+
+MAX_FILES = 6
+MAX_SITES = 8
+
+
+def note_callers(unit: Unit, machine: Machine, project: Project) -> None:
+    """Add what the callers pass to the symbols of forward's parameters."""
+    assert unit.info is not None
+    name = unit.info.name
+    sites = 0
+    files = project.apply_files(name)
+    # The type's own module first: its wrapper is the best witness. Tests speak last.
+    files = sorted(files, key=lambda p: (p != unit.module.path, "test" in p.rpartition("/")[2], p))
+    for path in files[:MAX_FILES]:
+        module = project.module(path)
+        if module is None or not _same(project, module, unit):
+            continue
+        for chunk in module.chunks:
+            if sites >= MAX_SITES:
+                return
+            if f"{name}.apply" not in chunk.text.replace(" ", ""):
+                continue
+            try:
+                sites += _note_chunk(unit, machine, project, module, chunk)
+            except SyntaxError:
+                continue
+
+
+def _same(project: Project, module: ModuleInfo, unit: Unit) -> bool:
+    """Whether the name in ``module`` is our type and not a namesake."""
+    assert unit.info is not None
+    if module is unit.module:
+        return True
+    found = project.resolve(module, unit.info.name)
+    return found is not None and (found.binding is unit.info or _is(found.binding, unit))
+
+
+def _is(binding: object, unit: Unit) -> bool:
+    node = getattr(binding, "node", None)
+    return node is not None and unit.info is not None and node is unit.info.node
+
+
+def _note_chunk(unit: Unit, machine: Machine, project: Project, module: ModuleInfo, chunk: Chunk) -> int:
+    assert unit.info is not None
+    name = unit.info.name
+    count = 0
+    for statement in module.statements(chunk):
+        for function, owner, calls in _enclosing(statement, name, module):
+            count += len(calls)
+            if function is None:
+                _note_alias(statement, machine, unit, module)
+                continue
+            _run(unit, machine, project, module, function, owner, calls)
+    return count
+
+
+def _note_alias(statement: ast.stmt, machine: Machine, unit: Unit, module: ModuleInfo) -> None:
+    """``f = F.apply`` at module level: its callers are found by the alias."""
+    return None
+
+
+def _enclosing(
+    statement: ast.stmt, name: str, module: ModuleInfo
+) -> list[tuple[FunctionNode | None, object, list[ast.Call]]]:
+    """The innermost function around each ``name.apply(…)`` call, with the class it is a method of."""
+    found: dict[int, tuple[FunctionNode | None, object, list[ast.Call]]] = {}
+
+    def walk(node: ast.AST, function: FunctionNode | None, owner: ast.ClassDef | None) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            function = node
+        elif isinstance(node, ast.ClassDef):
+            owner, function = node, None
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "apply"
+            and isinstance(node.func.value, (ast.Name, ast.Attribute))
+            and (node.func.value.id if isinstance(node.func.value, ast.Name) else node.func.value.attr) == name
+        ):
+            entry = found.setdefault(id(function), (function, owner, []))
+            entry[2].append(node)
+        for child in ast.iter_child_nodes(node):
+            walk(child, function, owner)
+
+    walk(statement, None, None)
+    return list(found.values())
+
+
+def _run(
+    unit: Unit,
+    machine: Machine,
+    project: Project,
+    module: ModuleInfo,
+    function: FunctionNode,
+    owner: object,
+    calls: list[ast.Call],
+) -> None:
+    from cachelint.collect.types import Method
+    from cachelint.infer.analysis import _parameters
+
+    runner = Machine(project)
+    for call in calls:
+        runner.call_hook[id(call)] = []
+    info = class_info(owner, module, "") if isinstance(owner, ast.ClassDef) else None
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    static = any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in function.decorator_list)
+    skip = 1 if info is not None and names and not static else 0
+    env: dict[str, Value] = {}
+    if skip:
+        assert info is not None
+        env[names[0]] = Value(HOST, ref=Inst(info, built_here=False), param=f"self of {info.name}")
+    env.update(_parameters(Method(function, info, module), runner, skip))
+    _docstring(function, runner)
+    try:
+        runner.run(function, module, env, owner=info, self_name=names[0] if skip else "", entry=True)
+    except (Exhausted, RecursionError):
+        pass
+    for call in calls:
+        for args, kwargs in runner.call_hook[id(call)]:
+            _note_arguments(unit, machine, runner, module, call, args, kwargs)
+
+
+_TENSOR_WORDS = ("tensor", "ndarray", "array")
+_HOST_WORDS = ("int", "float", "bool", "str", "optional[int]", "optional[float]", "optional[bool]", "callable")
+
+
+def _docstring(function: FunctionNode, runner: Machine) -> None:
+    """``x (torch.Tensor): …`` in a docstring speaks for an unannotated parameter."""
+    text = ast.get_docstring(function, clean=False)
+    if not text:
+        return
+    for line in text.splitlines():
+        head, colon, rest = line.strip().partition(":")
+        if not colon or len(head) > 80:
+            continue
+        word, _, kind = head.partition("(")
+        kind = (kind or rest).strip(" )`").lower()
+        symbol = runner.symbols.get(word.strip(" `*-"))
+        if symbol is None or not kind:
+            continue
+        why = Why(runner_path(runner, symbol.path), function.lineno, f"the docstring calls `{symbol.name}` {kind[:40]}")
+        first = kind.split(",")[0].strip(" `)")
+        if any(word in first.split("(")[0] for word in _TENSOR_WORDS):
+            symbol.note(DEVICE, STRONG, why)
+        elif first in _HOST_WORDS:
+            symbol.note(HOST, STRONG, why)
+
+
+def runner_path(runner: Machine, path: str) -> str:
+    """The path that evidence about a wrapper points to."""
+    return path
+
+
+def _note_arguments(
+    unit: Unit,
+    machine: Machine,
+    runner: Machine,
+    module: ModuleInfo,
+    call: ast.Call,
+    args: list[Value],
+    kwargs: dict[str, Value],
+) -> None:
+    method = unit.forward[0]
+    names = [a.arg for a in (*method.node.args.posonlyargs, *method.node.args.args)]
+    has_receiver = not (unit.setup and names and names[0] not in ("ctx", "self", "context", "_ctx"))
+    names = names[1:] if has_receiver else names
+    if any("starred" in value.tags for value in args):
+        args = args[: next(i for i, value in enumerate(args) if "starred" in value.tags)]
+    pairs = [*zip(names, args, strict=False), *kwargs.items()]
+    vararg = method.node.args.vararg
+    if vararg is not None:
+        pairs.extend((f"*{vararg.arg}", value) for value in args[len(names) :])
+    for name, value in pairs:
+        symbol = machine.symbols.get(name)
+        if symbol is None:
+            continue
+        kinds = _kinds(value, runner)
+        if kinds & NONE:
+            symbol.optional = True
+        where = Why(module.path, call.lineno, f"a caller passes {_spoken(kinds)} for `{name}`")
+        if kinds & DEVICE:
+            symbol.note(DEVICE, STRONG, where)
+        elif kinds & HOST and not kinds & UNKNOWN:
+            symbol.note(HOST, STRONG, where)
+
+
+def _kinds(value: Value, runner: Machine) -> int:
+    """The kinds of an argument, with what the wrapper's own code shows about its parameters."""
+    if isinstance(value.ref, Seq):
+        element = value.ref.element()
+        return HOST if element is None else _kinds(element, runner) | (HOST if element.kinds == HOST else 0)
+    if value.kinds & UNKNOWN and value.param is not None:
+        symbol = runner.symbols.get(value.param)
+        if symbol is not None:
+            outcome = settle(symbol)
+            if outcome.kinds and outcome.sure > 0:
+                return outcome.kinds
+        return value.kinds
+    return value.kinds
+
+
+def _spoken(kinds: int) -> str:
+    return "a tensor" if kinds & DEVICE else "None" if kinds == NONE else "a host value"

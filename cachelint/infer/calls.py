@@ -1,0 +1,851 @@
+"""Calls: the project's functions and classes are interpreted, everything else goes to the operator table."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from cachelint.collect.log import Save
+from cachelint.index.module import ClassInfo, FunctionNode
+from cachelint.infer.annotations import Reader, is_enum, is_record
+from cachelint.infer.library import Library
+from cachelint.infer.symbols import DECISIVE, FAIR, STRONG
+from cachelint.infer.values import (
+    CHILD,
+    CONST,
+    DEVICE,
+    HOST,
+    HOST_VALUE,
+    LIVE,
+    LOW,
+    MEDIUM,
+    NONE,
+    NONE_VALUE,
+    OPAQUE,
+    PERSIST,
+    SAVED,
+    UNKNOWN,
+    Attr,
+    Bound,
+    Cls,
+    Const,
+    Ext,
+    Func,
+    Inst,
+    Mod,
+    Partial,
+    Recv,
+    Seq,
+    Value,
+    carried,
+    join,
+    join_all,
+    replace,
+)
+
+if TYPE_CHECKING:
+    from cachelint.infer.machine import Machine
+
+_PROPERTIES = frozenset(("property", "cached_property", "abstractproperty"))
+
+
+class Calls(Library):
+    """The call half of the machine."""
+
+    def ev_call(self: Machine, node: ast.Call) -> Value:  # type: ignore[misc]
+        func = self.callee(node.func)
+        args: list[Value] = []
+        star = False
+        for arg in node.args:
+            if isinstance(arg, ast.Starred):
+                inner = self.eval(arg.value)
+                known = self.positions(inner, None)
+                if known is not None:
+                    args.extend(known)
+                else:
+                    star = True
+                    args.append(self.element_of(inner, arg).tagged("starred"))
+            else:
+                args.append(self.eval(arg))
+        kwargs: dict[str, Value] = {}
+        for keyword in node.keywords:
+            value = self.eval(keyword.value)
+            if keyword.arg is not None:
+                kwargs[keyword.arg] = value
+            elif isinstance(value.ref, Seq) and value.ref.keys is not None:
+                kwargs.update({str(k): v for k, v in value.ref.keys.items()})
+            else:
+                star = True
+        if id(node) in self.call_hook:
+            self.call_hook[id(node)].append((list(args), dict(kwargs)))
+        return self.call(func, args, kwargs, node, star)
+
+    def callee(self: Machine, node: ast.expr) -> Value:  # type: ignore[misc]
+        """The function expression; ``kernel[grid]`` keeps its kernel in sight."""
+        if isinstance(node, ast.Subscript):
+            base = self.eval(node.value)
+            if isinstance(base.ref, (Func, Ext, Attr)) or base.kinds & UNKNOWN:
+                self.eval(node.slice)
+                return Value(HOST, ref=Attr(base, "[]"))
+            key = self.eval(node.slice)
+            return self.item(base, key, node)
+        return self.eval(node)
+
+    def call(  # type: ignore[misc]
+        self: Machine, func: Value, args: list[Value], kwargs: dict[str, Value], node: ast.Call, star: bool = False
+    ) -> Value:
+        """What a call returns."""
+        ref = func.ref
+        if isinstance(ref, Ext):
+            return self.call_external(ref.dotted, args, kwargs, node)
+        if isinstance(ref, Attr):
+            return self.call_attr(func, ref, args, kwargs, node, star)
+        if isinstance(ref, Func):
+            if ref.kernel:
+                return self.launch(func, args, kwargs, node)
+            return self.call_function(ref, args, kwargs, node, star)
+        if isinstance(ref, Bound):
+            return self.call_function(ref.func, [ref.receiver, *args], kwargs, node, star)
+        if isinstance(ref, Cls):
+            return self.construct(ref.info, args, kwargs, node, star)
+        if isinstance(ref, Inst):
+            return self.call_instance(func, ref, args, kwargs, node, star)
+        if isinstance(ref, Partial):
+            return self.call(ref.func, [*ref.args, *args], {**ref.kwargs, **kwargs}, node, star)
+        if func.param is not None:
+            self.note(func, HOST, DECISIVE, node, "called like a function")
+            symbol = self.symbols.get(func.param)
+            if symbol is not None:
+                symbol.called = True
+        return self.opaque_call(func, args, kwargs, node, _text(node.func))
+
+    # -- project functions ---------------------------------------------------------------------------------------------
+
+    def call_function(  # type: ignore[misc]
+        self: Machine, func: Func, args: list[Value], kwargs: dict[str, Value], node: ast.AST, star: bool = False
+    ) -> Value:
+        """Interpret a function of the project with these arguments."""
+        if func.kernel:
+            return self.launch(Value(HOST, ref=func), args, kwargs, node)
+        target = func.node
+        if id(target) in self.stack or len(self.stack) >= 9:
+            return self.unfollowed(args, kwargs, node)
+        env = self.bind(func, args, kwargs, star)
+        names = [a.arg for a in (*target.args.posonlyargs, *target.args.args)]
+        is_method = func.owner is not None and names and isinstance(env[names[0]].ref, (Recv, Inst, Cls))
+        key = None
+        closed = func.env is None
+        if closed and all(_plain(value) for value in env.values()):
+            key = (id(target), tuple((k, v.kinds, v.cost, v.deps, v.roots, v.param, _const(v)) for k, v in env.items()))
+            hit = self.memo.get(key)
+            if hit is not None:
+                return hit
+        result = self.run(
+            target,
+            func.module,
+            env,
+            owner=func.owner,
+            closure=func.env,
+            self_name=names[0] if is_method else "",
+        )
+        result = self.wrapped(target, result)
+        if key is not None:
+            self.memo[key] = result
+        return result
+
+    def wrapped(self: Machine, target: FunctionNode | ast.Lambda, result: Value) -> Value:  # type: ignore[misc]
+        """What the decorators of a function make of its result."""
+        for decorator in getattr(target, "decorator_list", ()):
+            name = _last(decorator.func if isinstance(decorator, ast.Call) else decorator)
+            if name == "contextmanager" and isinstance(result.ref, Seq):
+                return result.ref.element() or HOST_VALUE
+        return result
+
+    def unfollowed(self: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.AST) -> Value:  # type: ignore[misc]
+        """A recursive or too deep call: device if anything given is."""
+        everything = [carried(value) for value in (*args, *kwargs.values())]
+        for value in everything:
+            if isinstance(value.ref, Recv):
+                self.log.escapes.append(self.event("*", node, sure=False))
+        return replace(self.made(node, "a recursive call", tuple(everything), floor=OPAQUE), sure=LOW)
+
+    def bind(  # type: ignore[misc]
+        self: Machine, func: Func, args: list[Value], kwargs: dict[str, Value], star: bool = False
+    ) -> dict[str, Value]:
+        """Bind arguments to parameters; annotations and defaults speak for those that are unknown or not given."""
+        spec = func.node.args
+        env: dict[str, Value] = {}
+        positional = [*spec.posonlyargs, *spec.args]
+        defaults = [None] * (len(positional) - len(spec.defaults)) + list(spec.defaults)
+        given = list(args)
+        for number, parameter in enumerate(positional):
+            if number < len(given) and "starred" not in given[number].tags:
+                value = given[number]
+            elif parameter.arg in kwargs:
+                value = kwargs[parameter.arg]
+            elif star and any("starred" in v.tags for v in given):
+                value = next(v for v in given if "starred" in v.tags)
+            elif defaults[number] is not None:
+                value = self.default_value(defaults[number], func)
+            else:
+                value = Value(UNKNOWN, sure=LOW)
+            env[parameter.arg] = self.annotated(value, parameter, func)
+        for parameter, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
+            if parameter.arg in kwargs:
+                value = kwargs[parameter.arg]
+            elif default is not None:
+                value = self.default_value(default, func)
+            else:
+                value = Value(UNKNOWN, sure=LOW)
+            env[parameter.arg] = self.annotated(value, parameter, func)
+        if spec.vararg is not None:
+            rest = given[len(positional) :]
+            if any("starred" in value.tags for value in rest):
+                env[spec.vararg.arg] = Value(HOST, ref=Seq(None, join_all(rest)))
+            else:
+                env[spec.vararg.arg] = Value(HOST, ref=Seq(rest))
+        if spec.kwarg is not None:
+            known = {a.arg for a in (*positional, *spec.kwonlyargs)}
+            keys: dict[object, Value] = {k: v for k, v in kwargs.items() if k not in known}
+            env[spec.kwarg.arg] = Value(HOST, ref=Seq(None, None, keys, True))
+        return env
+
+    def default_value(self: Machine, node: ast.expr | None, func: Func) -> Value:  # type: ignore[misc]
+        """A parameter's default, evaluated in the function's own module."""
+        assert node is not None
+        if isinstance(node, ast.Constant):
+            return NONE_VALUE if node.value is None else Value(HOST, ref=Const(node.value))
+        return self.module_expression(node, func.module, "a default")
+
+    def annotated(self: Machine, value: Value, parameter: ast.arg, func: Func) -> Value:  # type: ignore[misc]
+        """What the annotation of a helper's parameter says about an unknown argument."""
+        if parameter.annotation is None or not value.kinds & UNKNOWN:
+            return value
+        why = self.why(parameter, f"`{parameter.arg}` is annotated {ast.unparse(parameter.annotation)}")
+        reader = Reader(self.project, func.module)
+        root = next(iter(value.roots), "n0")
+        read = reader.read(parameter.annotation, value.param or parameter.arg, root, why)
+        if read is None:
+            return value
+        if value.param is not None and value.ref is None:
+            side = DEVICE if read.kinds & DEVICE else HOST
+            symbol = self.symbols.get(value.param)
+            if symbol is not None and not isinstance(read.ref, Seq):
+                symbol.note(side, STRONG, why)
+        none = value.kinds & NONE
+        return replace(
+            read, kinds=read.kinds | none, deps=value.deps, cost=value.cost, roots=value.roots, param=value.param
+        )
+
+    # -- classes -----------------------------------------------------------------------------------------------------
+
+    def construct(  # type: ignore[misc]
+        self: Machine, info: ClassInfo, args: list[Value], kwargs: dict[str, Value], node: ast.Call, star: bool
+    ) -> Value:
+        """An object of a project class."""
+        if is_enum(info):
+            return HOST_VALUE
+        instance = Inst(info)
+        value = Value(HOST, ref=instance, tags=frozenset(("handle",)))
+        found = self.find_method(info, "__init__")
+        if found is not None:
+            method, owner = found
+            self.call_function(Func(method, owner.module, owner), [value, *args], kwargs, node, star)
+        elif is_record(info):
+            names = [
+                i.target.id for i in info.node.body if isinstance(i, ast.AnnAssign) and isinstance(i.target, ast.Name)
+            ]
+            instance.attrs.update(zip(names, args, strict=False))
+            instance.attrs.update({k: v for k, v in kwargs.items() if k in names})
+        else:
+            external = [self.dotted_base(base, info) for base in info.node.bases]
+            if any(name and name.rpartition(".")[2] in ("Tensor", "ndarray") for name in external):
+                return self.made(node, f"a {info.name}", (*args, *kwargs.values()), floor=LIVE, kinds=DEVICE)
+        return value
+
+    def dotted_base(self: Machine, base: ast.expr, info: ClassInfo) -> str:  # type: ignore[misc]
+        """The dotted name of an outside base class, empty for the project's own."""
+        if isinstance(base, ast.Subscript):
+            base = base.value
+        parts = ast.unparse(base).split(".")
+        found = self.project.resolve(info.module, parts[0])
+        if found is None:
+            return ".".join(parts)
+        if found.binding is not None or found.module is not None:
+            return ""
+        return ".".join([found.dotted, *parts[1:]])
+
+    def find_method(self: Machine, info: ClassInfo, name: str) -> tuple[FunctionNode, ClassInfo] | None:  # type: ignore[misc]
+        """A method by the (approximate) method resolution order."""
+        for owner in self.mro(info):
+            node = owner.method(name)
+            if node is not None:
+                return node, owner
+        return None
+
+    def mro(self: Machine, info: ClassInfo) -> list[ClassInfo]:  # type: ignore[misc]
+        """The class and its bases in the project, left to right, depth first, each once."""
+        known = self.mros.get(id(info))
+        if known is None:
+            known = []
+            self._linearise(info, known, 0)
+            self.mros[id(info)] = known
+        return known
+
+    def _linearise(self: Machine, info: ClassInfo, out: list[ClassInfo], depth: int) -> None:  # type: ignore[misc]
+        if info in out or depth > 12:
+            return
+        out.append(info)
+        for base in info.node.bases:
+            found = self.base_class(base, info)
+            if found is not None:
+                self._linearise(found, out, depth + 1)
+
+    def base_class(self: Machine, base: ast.expr, info: ClassInfo) -> ClassInfo | None:  # type: ignore[misc]
+        """The project class that a base expression names."""
+        if isinstance(base, ast.Subscript):
+            base = base.value
+        if isinstance(base, ast.Name):
+            if info.scope is not None and isinstance(info.scope.get(base.id), ClassInfo):
+                return info.scope[base.id]  # type: ignore[return-value]
+            found = self.project.resolve(info.module, base.id)
+            if found is None or found.binding is None:
+                return None
+            if isinstance(found.binding, ClassInfo):
+                return found.binding
+            if isinstance(found.binding, (ast.Name, ast.Attribute)) and found.module is not None:
+                value = self.module_expression(found.binding, found.module, base.id)
+                return value.ref.info if isinstance(value.ref, Cls) else None
+            return None
+        if isinstance(base, ast.Attribute):
+            value = self.module_expression(base, info.module, base.attr)
+            return value.ref.info if isinstance(value.ref, Cls) else None
+        return None
+
+    def class_member(self: Machine, info: ClassInfo, name: str, receiver: Value | None, node: ast.AST) -> Value | None:  # type: ignore[misc]
+        """A method, property or class attribute; None when no class in the order defines it."""
+        for owner in self.mro(info):
+            stored = self.class_attrs.get((id(owner), name))
+            if stored is not None:
+                return stored
+            if name in owner.nested:
+                return Value(HOST, ref=Cls(owner.nested[name]))
+            members = owner.members.get(name)
+            if not members:
+                continue
+            member = members[-1]
+            if isinstance(member, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                return self.method_value(member, owner, receiver, node)
+            if is_enum(info):
+                return HOST_VALUE
+            value_node = member.value if isinstance(member, (ast.Assign, ast.AnnAssign)) else None
+            if value_node is not None:
+                return self.module_expression(value_node, owner.module, name)
+            if isinstance(member, ast.AnnAssign):
+                return None
+        return None
+
+    def method_value(  # type: ignore[misc]
+        self: Machine, member: FunctionNode, owner: ClassInfo, receiver: Value | None, node: ast.AST
+    ) -> Value:
+        """A method bound to a receiver, by its decorators."""
+        from cachelint.infer.machine import is_kernel
+
+        func = Func(member, owner.module, owner, kernel=is_kernel(member))
+        names = {_last(d.func if isinstance(d, ast.Call) else d) for d in member.decorator_list}
+        if "staticmethod" in names:
+            return Value(HOST, ref=func)
+        if "classmethod" in names:
+            return Value(HOST, ref=Bound(Value(HOST, ref=Cls(owner)), func))
+        if receiver is None:
+            return Value(HOST, ref=func)
+        if names & _PROPERTIES:
+            return self.call_function(func, [receiver], {}, node)
+        return Value(HOST, ref=Bound(receiver, func))
+
+    def call_instance(  # type: ignore[misc]
+        self: Machine,
+        func: Value,
+        ref: Inst,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: ast.Call,
+        star: bool,
+    ) -> Value:
+        """``layer(x)``: a child layer's forward is SAVE whatever it computes; other objects run ``__call__``."""
+        found = self.find_method(ref.info, "__call__")
+        if found is not None:
+            method, owner = found
+            return self.call_function(Func(method, owner.module, owner), [func, *args], kwargs, node, star)
+        if self.find_method(ref.info, "forward") is not None:
+            return self.child_result(ref.info.name, args, kwargs, node)
+        return self.opaque_call(func, args, kwargs, node, ref.info.name)
+
+    def child_result(  # type: ignore[misc]
+        self: Machine, name: str, args: list[Value], kwargs: dict[str, Value], node: ast.AST
+    ) -> Value:
+        """What a child layer returns."""
+        return replace(
+            self.made(
+                node, f"what the child layer {name} returned", (*args, *kwargs.values()), floor=CHILD, kinds=DEVICE
+            ),
+            cost=CHILD,
+        )
+
+    # -- methods of values ---------------------------------------------------------------------------------------------
+
+    def call_attr(  # type: ignore[misc]
+        self: Machine, func: Value, ref: Attr, args: list[Value], kwargs: dict[str, Value], node: ast.Call, star: bool
+    ) -> Value:
+        """``base.name(…)`` where the class of base does not say what name is."""
+        base, name = ref.base, ref.name
+        if name == "[]":
+            return self.launch(base, args, kwargs, node)
+        inner = base.ref
+        if isinstance(inner, Recv):
+            return self.call_receiver_api(name, args, kwargs, node)
+        if isinstance(inner, Seq) and not base.kinds & DEVICE:
+            return self.call_sequence(base, inner, name, args, kwargs, node)
+        if name == "apply" and isinstance(inner, Cls):
+            return self.apply_function(inner.info, args, kwargs, node)
+        if isinstance(inner, (Func, Bound, Partial)):
+            if name in ("__call__", "forward", "__wrapped__"):
+                return self.call(base, args, kwargs, node, star)
+            return self.launch(base, args, kwargs, node) if _is_kernel(inner) else HOST_VALUE
+        if isinstance(inner, Attr) and inner.name == "super":
+            return self.call_super(inner.base, name, args, kwargs, node, star)
+        return self.call_method(base, name, args, kwargs, node)
+
+    def apply_function(  # type: ignore[misc]
+        self: Machine, info: ClassInfo, args: list[Value], kwargs: dict[str, Value], node: ast.Call
+    ) -> Value:
+        """``F.apply(…)`` inside another function: opaque unless it is cheap to see through."""
+        return self.made(
+            node, f"the result of {info.name}.apply", (*args, *kwargs.values()), floor=OPAQUE, kinds=DEVICE
+        )
+
+    def call_super(  # type: ignore[misc]
+        self: Machine,
+        receiver: Value,
+        name: str,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: ast.Call,
+        star: bool,
+    ) -> Value:
+        """``super().name(…)``: the next class in the order after the one that is being interpreted."""
+        owner = self.frame.owner
+        start = receiver.ref.info if isinstance(receiver.ref, (Inst, Cls)) else self.receiver_class
+        if owner is None or start is None:
+            return self.opaque_call(receiver, args, kwargs, node, f"super().{name}")
+        order = self.mro(start)
+        after = order[order.index(owner) + 1 :] if owner in order else []
+        for info in after:
+            method = info.method(name)
+            if method is not None:
+                static = any(_last(d) == "staticmethod" for d in method.decorator_list)
+                given = args if static else [receiver, *args]
+                return self.call_function(Func(method, info.module, info), given, kwargs, node, star)
+        if name == "__init__":
+            return NONE_VALUE
+        return self.opaque_call(receiver, args, kwargs, node, f"super().{name}")
+
+    def call_sequence(  # type: ignore[misc]
+        self: Machine, base: Value, seq: Seq, name: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call
+    ) -> Value:
+        """Methods of lists, tuples, dicts and sets."""
+        if name in ("append", "add", "appendleft") and args:
+            self.grow(seq, args[0], node)
+        elif name in ("extend", "update", "extendleft"):
+            for value in args:
+                if isinstance(value.ref, Seq):
+                    for item in value.ref.each():
+                        self.grow(seq, item, node, spread=True)
+                elif value.kinds != NONE:
+                    self.grow(seq, self.element_of(value, node), node, spread=True)
+            for value in kwargs.values():
+                self.grow(seq, value, node, spread=True)
+        elif name == "insert" and len(args) == 2:
+            self.grow(seq, args[1], node, spread=True)
+        elif name == "setdefault" and args:
+            value = args[1] if len(args) > 1 else NONE_VALUE
+            self.grow(seq, value, node, spread=True)
+            return seq.element() or value
+        elif name in ("pop", "popleft", "get", "popitem"):
+            literal = args[0].const if args else ...
+            if seq.keys is not None and isinstance(literal, (str, int)) and literal in seq.keys and seq.rest is None:
+                return seq.keys[literal]
+            element = seq.element()
+            if element is None:
+                if seq.shared:
+                    return self.symbol(
+                        f"item of {seq.shared}", "result", f"an item of the module's `{seq.shared}`",
+                        self.frame.module, node.lineno, cost=PERSIST, deps=frozenset(),
+                    )  # fmt: skip
+                return args[1] if len(args) > 1 else Value(UNKNOWN | NONE, OPAQUE, sure=LOW)
+            return join(element, args[1]) if len(args) > 1 else element
+        elif name == "items":
+            element = seq.element()
+            pair = [HOST_VALUE, element if element is not None else NONE_VALUE]
+            if seq.keys is not None and seq.rest is None:
+                pairs = [Value(HOST, ref=Seq([Value(HOST, ref=Const(k)), v])) for k, v in seq.keys.items()]
+                return Value(HOST, ref=Seq(pairs))
+            return Value(HOST, ref=Seq(None, Value(HOST, ref=Seq(pair))))
+        elif name == "keys":
+            return Value(HOST, ref=Seq(None, HOST_VALUE))
+        elif name == "values":
+            return Value(HOST, ref=Seq(None, seq.element()))
+        elif name in ("copy", "union", "_asdict", "_replace"):
+            return Value(HOST, ref=Seq(seq.items and list(seq.items), seq.rest, seq.keys and dict(seq.keys), True))
+        elif name in ("index", "count", "sort", "reverse", "clear", "remove", "numel"):
+            return HOST_VALUE
+        return NONE_VALUE if name in ("append", "extend", "insert", "update", "add") else HOST_VALUE
+
+    def grow(self: Machine, seq: Seq, value: Value, node: ast.AST, spread: bool = False) -> None:  # type: ignore[misc]
+        """Something joins a container. Positions stay known outside branches and loops."""
+        if seq.shared and value.kinds & DEVICE:
+            from cachelint.infer.values import WORKSPACE
+
+            value = replace(value, cost=WORKSPACE, roots=frozenset((f"g:{seq.shared}",)))
+        if seq.items is not None and not self.frame.loops and not self.path and not seq.shared and len(seq.items) < 40:
+            seq.items.append(value)
+            return
+        seq.put(value)
+
+    def call_receiver_api(  # type: ignore[misc]
+        self: Machine, name: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call
+    ) -> Value:
+        """The dialect's API on the receiver: saving, marking."""
+        log = self.log
+        log.api_calls.append((name, node, tuple(args), self.frame.module.path, log.phase, self.tick()))
+        if name in log.save_names:
+            self.saved(name, args, node)
+            return NONE_VALUE
+        if name in log.read_back:
+            return self.read_saved(node)
+        return HOST_VALUE
+
+    def saved(self: Machine, api: str, args: list[Value], node: ast.Call) -> None:  # type: ignore[misc]
+        """A call of the save API."""
+        exprs: list[ast.expr] = []
+        position = 0
+        for arg in node.args:
+            if isinstance(arg, ast.Starred):
+                known = self.positions(self.eval(arg.value), None)
+                count = 1 if known is None else len(known)
+            else:
+                count = 1
+            exprs.extend([arg] * count)
+            position += count
+        for value in args:
+            if value.param is not None:
+                self.note(value, DEVICE, DECISIVE, node, f"passed to {api}")
+        log = self.log
+        log.saves.append(
+            Save(
+                api,
+                node,
+                tuple(exprs[: len(args)]),
+                tuple(args),
+                self.frame.module.path,
+                self.frame.name,
+                log.phase,
+                self.tick(),
+                self.path,
+            )
+        )
+
+    def read_saved(self: Machine, node: ast.AST) -> Value:  # type: ignore[misc]
+        """``ctx.saved_tensors`` and its like."""
+        self.log.unpacks.append(self.event("saved", node))
+        values = self.log.saved_values()
+        if values is not None:
+            if any("starred" in value.tags for value in values):
+                return Value(HOST, ref=Seq(None, join_all(values)))
+            return Value(
+                HOST,
+                ref=Seq([replace(v, kinds=v.kinds & ~UNKNOWN | DEVICE) if v.kinds & UNKNOWN else v for v in values]),
+            )
+        return Value(HOST, ref=Seq(None, Value(DEVICE | NONE, LIVE)))
+
+    # -- the receiver --------------------------------------------------------------------------------------------------
+
+    def receiver_attribute(self: Machine, base: Value, name: str, node: ast.AST) -> Value:  # type: ignore[misc]
+        """``ctx.name`` or ``self.name``: API, field, method, or what ``__init__`` set."""
+        log = self.log
+        current = log.attrs.get(name)
+        if current is not None:
+            log.reads.append(self.event(name, node))
+            if "maybe-unset" in current.tags and name in log.initial:
+                return join(current, log.initial[name])
+            return current
+        if name in log.read_back and name not in log.save_names:
+            if self.receiver_class is not None and self.find_method(self.receiver_class, name) is not None:
+                pass
+            elif name.startswith("saved_") and name != "saved_tensor":
+                return self.read_saved(node)
+            else:
+                return Value(HOST, ref=Attr(base, name))
+        if name in log.api:
+            if name == "needs_input_grad":
+                return Value(HOST, ref=Seq(None, HOST_VALUE))
+            if self.receiver_class is None or self.find_method(self.receiver_class, name) is None:
+                return Value(HOST, ref=Attr(base, name))
+        if name == "__dict__":
+            log.escapes.append(self.event("*", node, sure=False))
+            return Value(HOST, ref=Seq(None, join_all(log.attrs.values())))
+        if self.receiver_is_self:
+            assert self.receiver_class is not None
+            member = self.class_member(self.receiver_class, name, base, node)
+            if member is not None and isinstance(member.ref, (Func, Bound, Cls)):
+                return member
+            log.reads.append(self.event(name, node, unset=True))
+            if name in log.initial:
+                return log.initial[name]
+            if member is not None:
+                return member
+        else:
+            log.reads.append(self.event(name, node, unset=True))
+        return self.symbol(
+            f"self.{name}",
+            "self",
+            f"attribute `{name}` of the receiver, set elsewhere",
+            self.frame.module,
+            getattr(node, "lineno", 0),
+            cost=PERSIST,
+        )
+
+    def init_attribute(self: Machine, info: ClassInfo, name: str, base: Value, node: ast.AST) -> Value | None:  # type: ignore[misc]
+        """What a class's ``__init__`` puts in an attribute, judged by the assignment alone."""
+        for owner in self.mro(info):
+            init = owner.method("__init__")
+            if init is None:
+                continue
+            for item in ast.walk(init):
+                if isinstance(item, ast.Assign):
+                    for target in item.targets:
+                        if isinstance(target, ast.Attribute) and target.attr == name and _is_self(target.value):
+                            return self.init_expression(item.value, init, owner, name, base)
+                elif (
+                    isinstance(item, ast.AnnAssign)
+                    and isinstance(item.target, ast.Attribute)
+                    and item.target.attr == name
+                ):
+                    why = self.why(item, f"annotated {ast.unparse(item.annotation)}")
+                    reader = Reader(self.project, owner.module)
+                    read = reader.read(item.annotation, base.param or name, f"a:{owner.name}.{name}", why)
+                    if read is not None:
+                        return replace(read, cost=PERSIST)
+        return None
+
+    def init_expression(  # type: ignore[misc]
+        self: Machine, node: ast.expr, init: FunctionNode, owner: ClassInfo, name: str, base: Value
+    ) -> Value | None:
+        """The right-hand side of ``self.name = …`` in a constructor."""
+        if isinstance(node, ast.Constant):
+            return None if node.value is None else Value(HOST, why=self.why(node, "set to a constant in __init__"))
+        if isinstance(node, ast.Name):
+            for parameter in (*init.args.args, *init.args.kwonlyargs):
+                if parameter.arg == node.id and parameter.annotation is not None:
+                    why = self.why(
+                        parameter, f"`{name}` comes from a parameter annotated {ast.unparse(parameter.annotation)}"
+                    )
+                    reader = Reader(self.project, owner.module)
+                    read = reader.read(parameter.annotation, base.param or name, f"a:{owner.name}.{name}", why)
+                    return None if read is None else replace(read, cost=PERSIST)
+            defaults = [None] * (len(init.args.args) - len(init.args.defaults)) + list(init.args.defaults)
+            for parameter, default in zip(init.args.args, defaults, strict=True):
+                if parameter.arg == node.id and isinstance(default, ast.Constant) and default.value is not None:
+                    return Value(HOST, sure=MEDIUM, why=self.why(parameter, f"`{name}` has a literal default"))
+            return None
+        if isinstance(node, (ast.Compare, ast.JoinedStr, ast.List, ast.Dict, ast.Tuple, ast.Lambda)):
+            return Value(HOST, sure=MEDIUM, why=self.why(node, "a host value in __init__"))
+        return None
+
+    # -- kernels -----------------------------------------------------------------------------------------------------
+
+    def launch(self: Machine, kernel: Value, args: list[Value], kwargs: dict[str, Value], node: ast.AST) -> Value:  # type: ignore[misc]
+        """A kernel launch: buffers of ours that it is given are filled with what it computes."""
+        ref = kernel.ref
+        everything = [*args, *kwargs.values()]
+        spec = _kernel_spec(ref)
+        deps = frozenset().union(*(value.deps for value in everything)) if everything else frozenset()
+        name = _kernel_name(kernel)
+        content = Value(DEVICE, OPAQUE, deps, why=self.why(node, f"filled by the kernel {name}"))
+        for value in everything:
+            for part in _buffers(value):
+                if part.roots and part.kinds & (DEVICE | UNKNOWN) and part.cost in (CONST, SAVED):
+                    for root in part.roots:
+                        self.heap[root] = content if root not in self.heap else join(self.heap[root], content)
+        if spec is not None:
+            self.kernel_evidence(spec, args, kwargs, node)
+        return HOST_VALUE
+
+    def kernel_evidence(  # type: ignore[misc]
+        self: Machine, func: Func, args: list[Value], kwargs: dict[str, Value], node: ast.AST
+    ) -> None:
+        """Which symbols the kernel uses as pointers and which as scalars: looked up only if nothing better is known."""
+        assert not isinstance(func.node, ast.Lambda)
+        names = [a.arg for a in (*func.node.args.posonlyargs, *func.node.args.args)]
+        pairs = [*zip(names, args, strict=False), *kwargs.items()]
+        for name, value in pairs:
+            if value.param is None:
+                continue
+            symbol = self.symbols.get(value.param)
+            if symbol is None:
+                continue
+            why = self.why(node, f"passed to the kernel {func.node.name} as `{name}`")
+
+            def look(symbol: object = symbol, name: str = name, why: object = why) -> None:
+                side = kernel_parameter(func, name)
+                if side:
+                    strength = STRONG if side == DEVICE else FAIR
+                    symbol.note(side, strength, why)  # type: ignore[attr-defined]
+
+            symbol.later.append(look)
+
+    def opaque_call(  # type: ignore[misc]
+        self: Machine, func: Value, args: list[Value], kwargs: dict[str, Value], node: ast.AST, name: str
+    ) -> Value:
+        """Code that we can't see: device if it is given tensors, otherwise nothing decides."""
+        everything = [*args, *kwargs.values()]
+        for value in everything:
+            if isinstance(value.ref, Recv):
+                self.log.escapes.append(self.event("*", node, sure=False))
+            for part in _buffers(value):
+                if part.roots and part.kinds & (DEVICE | UNKNOWN) and part.cost in (CONST, SAVED):
+                    content = Value(DEVICE, OPAQUE, part.deps, why=self.why(node, f"filled by {name}"))
+                    for root in part.roots:
+                        self.heap[root] = content if root not in self.heap else join(self.heap[root], content)
+        inner = [carried(value) for value in everything]
+        if any(value.kinds & DEVICE for value in inner):
+            return replace(
+                self.made(node, f"the result of {name}, whose code is not here", tuple(inner), floor=OPAQUE),
+                sure=MEDIUM,
+                tags=frozenset(("opaque",)),
+            )
+        if not any(value.kinds & UNKNOWN for value in inner):
+            return Value(HOST, sure=MEDIUM, why=self.why(node, f"{name} is given host values only"))
+        return self.symbol(
+            f"{name}():{getattr(node, 'lineno', 0)}",
+            "result",
+            f"the result of {name}",
+            self.frame.module,
+            getattr(node, "lineno", 0),
+            cost=OPAQUE,
+            deps=frozenset().union(*(value.deps for value in inner)),
+        )
+
+
+def kernel_parameter(func: Func, name: str) -> int:
+    """Whether a kernel uses a parameter as a pointer (DEVICE) or as a scalar (HOST); 0 when it cannot be told."""
+    node = func.node
+    assert not isinstance(node, ast.Lambda)
+    for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+        if (
+            parameter.arg == name
+            and parameter.annotation is not None
+            and "constexpr" in ast.unparse(parameter.annotation)
+        ):
+            return HOST
+    pointers: set[str] = set()
+    bases: dict[str, set[str]] = {}
+    for item in ast.walk(node):
+        if isinstance(item, ast.Call):
+            called = _last(item.func)
+            if called in _POINTER_CALLS and item.args:
+                pointers |= _leftmost(item.args[0])
+            elif called in ("make_block_ptr", "make_tensor_descriptor"):
+                for keyword in item.keywords:
+                    if keyword.arg == "base":
+                        pointers |= _leftmost(keyword.value)
+        elif isinstance(item, ast.Assign) and len(item.targets) == 1 and isinstance(item.targets[0], ast.Name):
+            bases.setdefault(item.targets[0].id, set()).update(_leftmost(item.value))
+    for _ in range(4):
+        pointers |= {base for pointer in pointers for base in bases.get(pointer, ())}
+    return DEVICE if name in pointers else HOST
+
+
+_POINTER_CALLS = frozenset(
+    [
+        "load",
+        "store",
+        "atomic_add",
+        "atomic_max",
+        "atomic_min",
+        "atomic_cas",
+        "atomic_xchg",
+        "make_block_ptr",
+        "make_tensor_descriptor",
+        "_experimental_make_tensor_descriptor",
+        "async_load",
+    ]
+)
+
+
+def _leftmost(node: ast.expr) -> set[str]:
+    while True:
+        if isinstance(node, ast.BinOp):
+            node = node.left
+        elif isinstance(node, ast.Call) and node.args and _last(node.func) in _POINTER_CALLS:
+            node = node.args[0]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _last(node.func) == "to":
+            node = node.func.value
+        elif isinstance(node, ast.IfExp):
+            return _leftmost(node.body) | _leftmost(node.orelse)
+        elif isinstance(node, ast.Name):
+            return {node.id}
+        else:
+            return set()
+
+
+def _kernel_spec(ref: object) -> Func | None:
+    if isinstance(ref, Func) and not isinstance(ref.node, ast.Lambda):
+        return ref
+    return None
+
+
+def _kernel_name(kernel: Value) -> str:
+    ref = kernel.ref
+    if isinstance(ref, Func) and not isinstance(ref.node, ast.Lambda):
+        return ref.node.name
+    return ref.dotted if isinstance(ref, Ext) else ref.name if isinstance(ref, Attr) else "?"
+
+
+def _is_kernel(ref: object) -> bool:
+    return isinstance(ref, Func) and ref.kernel
+
+
+def _buffers(value: Value) -> list[Value]:
+    ref = value.ref
+    if isinstance(ref, Seq):
+        return [part for item in ref.each() for part in ([item] if item.ref is None else _buffers_once(item))]
+    return [value]
+
+
+def _buffers_once(value: Value) -> list[Value]:
+    return list(value.ref.each()) if isinstance(value.ref, Seq) else [value]
+
+
+def _plain(value: Value) -> bool:
+    return not isinstance(value.ref, (Seq, Inst, Recv, Partial, Bound, Func, Cls, Attr, Mod))
+
+
+def _const(value: Value) -> object:
+    ref = value.ref
+    if isinstance(ref, Const):
+        return (type(ref.value), ref.value)
+    return ref if isinstance(ref, Ext) else None
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _text(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 40 else text[:37] + "..."

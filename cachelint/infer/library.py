@@ -1,0 +1,667 @@
+"""Calls that leave the project: builtins by hand, everything else by the operator table."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cachelint.infer.optable import operators
+from cachelint.infer.symbols import FAIR, HINT, STRONG
+from cachelint.infer.values import (
+    BUFFER,
+    CHEAP,
+    COLLECTIVE,
+    CONST,
+    DEVICE,
+    EXPENSIVE,
+    HOST,
+    HOST_VALUE,
+    LIVE,
+    LOW,
+    MEDIUM,
+    NONE,
+    NONE_VALUE,
+    OPAQUE,
+    RANDOM,
+    UNKNOWN,
+    Attr,
+    Cls,
+    Const,
+    Ext,
+    Inst,
+    Partial,
+    Recv,
+    Seq,
+    Value,
+    carried,
+    const,
+    join,
+    join_all,
+    replace,
+)
+
+if TYPE_CHECKING:
+    from cachelint.infer.machine import Machine
+
+# Methods that strings, lists, dicts and handles have as well: using one says nothing about the receiver.
+_AMBIGUOUS = frozenset(
+    [
+        "copy",
+        "index",
+        "count",
+        "split",
+        "format",
+        "get",
+        "update",
+        "pop",
+        "append",
+        "extend",
+        "keys",
+        "values",
+        "items",
+        "sort",
+        "reverse",
+        "remove",
+        "insert",
+        "clear",
+        "type",
+        "to",
+        "add",
+        "join",
+        "replace",
+        "strip",
+        "lower",
+        "upper",
+        "encode",
+        "decode",
+        "size",
+        "numel",
+        "apply",
+        "map",
+        "find",
+        "set_",
+        "size_",
+        "data_ptr",
+        "wait",
+        "all",
+        "any",
+        "bool",
+        "float",
+        "int",
+        "long",
+        "cpu",
+        "cuda",
+        "double",
+        "half",
+        "train",
+        "eval",
+        "parameters",
+        "named_parameters",
+        "state_dict",
+        "zero_grad",
+        "register_hook",
+        "name",
+        "is_floating_point",
+        "repeat",
+        "fill",
+        "flatten",
+        "put",
+        "take",
+        "dim",
+        "rename",
+        "std",
+        "mean",
+        "sum",
+        "min",
+        "max",
+        "rank",
+    ]
+)
+_STRONG_ANYWAY = frozenset(
+    ["numel", "data_ptr", "is_floating_point", "float", "half", "long", "double", "cpu", "cuda", "dim", "repeat"]
+)
+_HOST_HINTS = ("is_", "has_", "use_", "should_", "check_", "can_", "get_num_", "num_", "supports_", "_is_", "_check_",
+               "_use_", "_has_", "_should_", "validate_", "assert_")  # fmt: skip
+_HOST_TAILS = ("_size", "_rank", "_dtype", "_device", "_enabled", "_available", "_capability", "_version", "_supported",
+               "_group", "_name", "_config", "_type", "_mode", "_count", "_block", "_blocks", "_warps", "_shape", "_dim",
+               "_dims", "_settings", "_kernel", "_stream", "_format", "_num_sms", "_is_available")  # fmt: skip
+_ARRAY_MODULE = ("get_array_module", "get_module", "array_namespace")
+
+
+class Library:
+    """Calls outside the project."""
+
+    def call_external(  # type: ignore[misc]
+        self: Machine, dotted: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call
+    ) -> Value:
+        """A call of something outside the project, by dotted name."""
+        special = _SPECIAL.get(dotted)
+        if special is not None:
+            found = special(self, args, kwargs, node)
+            if found is not None:
+                return found
+        table = operators()
+        last = dotted.rpartition(".")[2]
+        if last in _ARRAY_MODULE:
+            return Value(HOST, ref=Ext("numpy"))
+        category = table.functions.get(dotted)
+        multi = table.multi.get(dotted)
+        if multi is not None and (category is None or self.several(args, kwargs)):
+            category = multi
+        else:
+            multi = None
+        if category is None and dotted.startswith("numpy."):
+            category = table.functions.get(f"torch.{last}")
+        if category is None and last.endswith("_") and not last.startswith("_"):
+            inner = table.functions.get(dotted[:-1])
+            if inner is not None and args:
+                return self.in_place(args[0], inner, args[1:], kwargs, node, last)
+        if category is None:
+            if dotted.startswith(table.handle_prefixes):
+                return Value(HOST, tags=frozenset(("handle",)))
+            return self.unknown_external(dotted, args, kwargs, node)
+        self.argument_evidence(dotted, args, kwargs, node)
+        self.note_fills(table.fills.get(dotted), category, args, kwargs, node, last)
+        result = self.by_category(category, last, args, kwargs, node, numeric=dotted.startswith(("numpy", "cupy")))
+        if multi is not None:
+            result = result.tagged("multi")
+        out = kwargs.get("out")
+        if out is not None and out.kinds != NONE:
+            self.mutated(node, out, "out=", node)
+            self.fill(out, result, node)
+            return out
+        return result
+
+    def several(self: Machine, args: list[Value], kwargs: dict[str, Value]) -> bool:  # type: ignore[misc]
+        """Whether a reduction is called in its form with several results (a dimension is given)."""
+        return "dim" in kwargs or (len(args) > 1 and not args[1].kinds & (DEVICE | UNKNOWN)) or "axis" in kwargs
+
+    def argument_evidence(  # type: ignore[misc]
+        self: Machine, dotted: str, args: list[Value], kwargs: dict[str, Value], node: ast.AST
+    ) -> None:
+        """What an operator demands of its arguments."""
+        table = operators()
+        for positions, side, inner in (
+            (table.host_args.get(dotted), HOST, False),
+            (table.device_args.get(dotted), DEVICE, False),
+            (table.device_list_args.get(dotted), DEVICE, True),
+        ):
+            if positions is None:
+                continue
+            what = "a tensor" if side == DEVICE else "a host value"
+            for value in _pick(positions, args, kwargs):
+                if inner:
+                    items = list(value.ref.each()) if isinstance(value.ref, Seq) else []
+                    if not items and value.param is not None and value.kinds & UNKNOWN:
+                        items = [self.item_symbol(value, node)]
+                else:
+                    items = [value]
+                for item in items:
+                    if item.param is not None:
+                        strength = STRONG if side == DEVICE else FAIR
+                        self.note(item, side, strength, node, f"passed to {dotted}, which takes {what} there")
+
+    def note_fills(  # type: ignore[misc]
+        self: Machine,
+        positions: tuple[str, ...] | None,
+        category: str,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: ast.AST,
+        name: str,
+    ) -> None:
+        """Arguments that a function writes into."""
+        if positions is None:
+            return
+        cost = {"collective": COLLECTIVE, "random": RANDOM}.get(category, CHEAP)
+        everything = [carried(value) for value in (*args, *kwargs.values())]
+        deps = frozenset().union(*(value.deps for value in everything)) if everything else frozenset()
+        content = Value(DEVICE, cost, deps, why=self.why(node, f"written by {name}"))
+        for value in _pick(positions, args, kwargs):
+            targets = list(value.ref.each()) if isinstance(value.ref, Seq) else [value]
+            for target in targets:
+                if target.kinds & (DEVICE | UNKNOWN):
+                    self.mutated(node, target, name, node)
+                    self.note(target, DEVICE, STRONG, node, f"written by {name}")
+                    for root in target.roots:
+                        if root.startswith("n"):
+                            self.heap[root] = content if root not in self.heap else join(self.heap[root], content)
+
+    def by_category(  # type: ignore[misc]
+        self: Machine,
+        category: str,
+        name: str,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: ast.AST,
+        numeric: bool = False,
+    ) -> Value:
+        """The result of an operator of a category. ``numeric``: host arguments may give a host result (numpy)."""
+        first = args[0] if args else next(iter(kwargs.values()), HOST_VALUE)
+        everything = (*args, *kwargs.values())
+        kinds: int | None = DEVICE
+        if numeric and not any(v.kinds & (DEVICE | UNKNOWN) or isinstance(v.ref, Seq) for v in everything):
+            kinds = None
+        if category in ("alias", "cast"):
+            return self.alias(first, name, node, numeric)
+        if category == "alias_list":
+            part = self.alias(first, name, node, numeric)
+            return Value(HOST, ref=Seq(None, replace(part, param=None)))
+        if category in ("elementwise", "index", "rowstat", "copy"):
+            what = {"rowstat": f"{name}: a row statistic", "index": f"{name}: index arithmetic or a copy"}
+            return self.made(node, what.get(category, f"{name}: elementwise"), everything, floor=CHEAP, kinds=kinds)
+        if category == "constant":
+            if any(carried(v).kinds & (DEVICE | UNKNOWN) for v in args) and name in _FROM_DATA:
+                return self.made(node, f"{name}: a copy", tuple(args), floor=CHEAP, kinds=DEVICE)
+            return Value(DEVICE, CONST, roots=self.fresh(), why=self.why(node, f"{name}: a constant tensor"))
+        if category == "empty":
+            return Value(DEVICE, BUFFER, roots=self.fresh(), why=self.why(node, f"{name}: a buffer to be filled"))
+        if category in ("expensive", "scan"):
+            return self.made(node, f"{name}: expensive", everything, floor=EXPENSIVE, kinds=kinds)
+        if category == "random":
+            made = self.made(node, f"{name}: a random draw", everything, floor=RANDOM, kinds=DEVICE)
+            return replace(made, cost=RANDOM)
+        if category == "collective":
+            return self.made(node, f"{name}: a collective", everything, floor=COLLECTIVE, kinds=DEVICE)
+        if category == "container":
+            return self.contain(everything, node)
+        if category == "element":
+            return self.element_of(first, node)
+        if category == "closure":
+            return Value(HOST, ref=Partial(first, tuple(args[1:]), dict(kwargs)))
+        if category == "result_of" and isinstance(node, ast.Call):
+            return self.call(first, list(args[1:]), {k: v for k, v in kwargs.items() if k not in _CHECKPOINT}, node)
+        if category == "inplace":
+            self.mutated(node, first, name, node)
+            return first
+        if category == "handle":
+            return Value(HOST, tags=frozenset(("handle",)))
+        if category in ("elementwise_kernel", "rowstat_kernel"):
+            return Value(HOST, ref=Ext("torch.add" if category == "elementwise_kernel" else "torch.sum"))
+        return HOST_VALUE
+
+    def alias(self: Machine, first: Value, name: str, node: ast.AST, numeric: bool) -> Value:  # type: ignore[misc]
+        """A view, a cast or the thing itself."""
+        if isinstance(first.ref, Seq) or not first.kinds & (DEVICE | UNKNOWN):
+            inner = carried(first)
+            if inner.kinds & (DEVICE | UNKNOWN):
+                return self.made(node, f"{name}: a copy", (inner,), floor=CHEAP, kinds=DEVICE)
+            if numeric and first.ref is None:
+                return replace(first, kinds=HOST)
+            return Value(DEVICE, CONST, roots=self.fresh(), why=self.why(node, f"{name} of host values"))
+        return replace(
+            first,
+            kinds=DEVICE,
+            param=None,
+            ref=None,
+            why=self.why(node, f"{name}: the same storage or a copy of it", first.why),
+            sure=max(first.sure, MEDIUM),
+        )
+
+    def contain(self: Machine, values: tuple[Value, ...], node: ast.AST) -> Value:  # type: ignore[misc]
+        """A container of whatever the arguments carry."""
+        if len(values) == 1:
+            known = self.positions(values[0], None)
+            if known is not None:
+                return Value(HOST, ref=Seq(list(known), mutable=True))
+            if values[0].kinds == NONE:
+                return Value(HOST, ref=Seq([], mutable=True))
+            return Value(HOST, ref=Seq(None, self.element_of(values[0], node), mutable=True))
+        parts = [self.element_of(value, node) for value in values if value.kinds != NONE]
+        return Value(HOST, ref=Seq(None, join_all(parts), mutable=True))
+
+    def unknown_external(  # type: ignore[misc]
+        self: Machine, dotted: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call
+    ) -> Value:
+        """A function that neither the project nor the table knows."""
+        last = dotted.rpartition(".")[2]
+        if ("rng" in last and "state" in last) or dotted.endswith(("tracker.get_states",)):
+            made = self.made(node, f"{last}: generator state", (), floor=RANDOM, kinds=DEVICE)
+            return replace(made, cost=RANDOM, sure=MEDIUM)
+        if last.startswith(_HOST_HINTS) or last.endswith(_HOST_TAILS):
+            for value in (*args, *kwargs.values()):
+                if isinstance(value.ref, Recv):
+                    self.log.escapes.append(self.event("*", node, sure=False))
+            return Value(HOST, sure=LOW, why=self.why(node, f"{last} is not here; its name suggests a host value"))
+        if (
+            last[:1].isupper()
+            and "_" not in last
+            and not any(carried(v).kinds & DEVICE for v in (*args, *kwargs.values()))
+        ):
+            # A class outside the project, given no tensors: a handle.
+            return Value(HOST, sure=MEDIUM, tags=frozenset(("handle",)), ref=None)
+        return self.opaque_call(Value(HOST, ref=Ext(dotted)), args, kwargs, node, dotted)
+
+    # -- methods -----------------------------------------------------------------------------------------------------
+
+    def call_method(  # type: ignore[misc]
+        self: Machine, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call
+    ) -> Value:
+        """A method of a value: a tensor's by the table, a handle's otherwise."""
+        table = operators()
+        category = table.methods.get(name)
+        multi = table.method_multi.get(name)
+        inplace = None
+        if category is None and multi is None and name.endswith("_") and name not in table.not_inplace:
+            inplace = table.methods.get(name[:-1])
+        known = category is not None or multi is not None or inplace is not None
+        tensor = bool(base.kinds & DEVICE) or name == "get_rng_state"
+        if base.kinds & UNKNOWN and known:
+            if name not in _AMBIGUOUS or name in _STRONG_ANYWAY:
+                self.tensor_use(base, node, f"the tensor method `.{name}()` is called")
+                tensor = True
+            elif name in ("to", "type", "size", "sum", "mean", "max", "min", "std", "flatten", "all", "any", "index"):
+                self.note(base, DEVICE, FAIR, node, f"`.{name}()` is called")
+                tensor = True
+        if tensor and known:
+            return self.tensor_method(base, name, category, multi, inplace, args, kwargs, node)
+        if base.kinds & UNKNOWN or base.kinds == HOST:
+            return self.handle_method(base, name, args, kwargs, node)
+        if tensor:
+            if name.startswith(("is_", "has_", "get_")):
+                return HOST_VALUE
+            return self.made(node, f"the method .{name}()", (base, *args, *kwargs.values()), floor=OPAQUE)
+        return HOST_VALUE
+
+    def tensor_method(  # type: ignore[misc]
+        self: Machine,
+        base: Value,
+        name: str,
+        category: str | None,
+        multi: str | None,
+        inplace: str | None,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: ast.Call,
+    ) -> Value:
+        """A method of a tensor."""
+        table = operators()
+        for positions, side in ((table.method_host_args.get(name), HOST), (table.method_device_args.get(name), DEVICE)):
+            if positions is not None:
+                for value in _pick(positions, args, kwargs):
+                    if value.param is not None:
+                        strength = STRONG if side == DEVICE else FAIR
+                        self.note(value, side, strength, node, f"an argument of `.{name}()`")
+        if inplace is not None:
+            return self.in_place(base, inplace, args, kwargs, node, name)
+        if category == "inplace" or name in ("copy_", "fill_", "zero_"):
+            return self.in_place(base, "copy", args, kwargs, node, name)
+        fills = table.method_fills.get(name)
+        if fills is not None:
+            self.note_fills(fills, category or "", args, kwargs, node, name)
+        if multi is not None and (category is None or args or kwargs):
+            if category is None or "dim" in kwargs or (args and args[0].kinds & HOST):
+                return self.by_category(multi, name, [base, *args], kwargs, node).tagged("multi")
+        return self.by_category(category or "elementwise", name, [base, *args], kwargs, node)
+
+    def in_place(  # type: ignore[misc]
+        self: Machine,
+        base: Value,
+        category: str,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: ast.AST,
+        name: str,
+    ) -> Value:
+        """An in-place operator: the storage stays, the content changes."""
+        self.mutated(node, base, f"`{name}`", getattr(node, "func", node))
+        cost = {"random": RANDOM, "collective": COLLECTIVE, "expensive": EXPENSIVE, "scan": EXPENSIVE}.get(
+            category, CHEAP
+        )
+        if name in ("fill_", "zero_"):
+            cost = CONST
+        given = tuple(value for value in (*args, *kwargs.values()) if value.kinds & (DEVICE | UNKNOWN))
+        if name == "copy_":
+            for value in args[:1]:
+                self.note(value, DEVICE, STRONG, node, "copied into a tensor")
+        content = self.made(node, f"{name} writes it", given, floor=cost, kinds=DEVICE)
+        self.fill(base, content, node)
+        result = replace(base, kinds=base.kinds & ~UNKNOWN | DEVICE, param=None, ref=None)
+        if base.cost not in (LIVE,):
+            result = replace(result, deps=base.deps | content.deps)
+        return result
+
+    def handle_method(  # type: ignore[misc]
+        self: Machine, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call
+    ) -> Value:
+        """A method of something that is not a tensor."""
+        if base.param is not None:
+            self.note(base, HOST, HINT, node, f"its method `.{name}()` is called")
+            symbol = self.symbols.get(base.param)
+            if symbol is not None:
+                symbol.foreign.add(f"{name}()")
+        if name in ("get_states", "get_rng_state", "get_state") and "rng" in _source(node).lower():
+            made = self.made(node, f"{name}: generator state", (), floor=RANDOM, kinds=DEVICE)
+            return replace(made, cost=RANDOM, sure=MEDIUM)
+        if isinstance(base.ref, Const) and isinstance(base.ref.value, str):
+            return HOST_VALUE
+        if name in ("save_for_backward", "save"):
+            return NONE_VALUE
+        for value in (*args, *kwargs.values()):
+            if isinstance(value.ref, Recv):
+                self.log.escapes.append(self.event("*", node, sure=False))
+        if name.startswith(_HOST_HINTS) or name.endswith(_HOST_TAILS):
+            return Value(HOST, sure=MEDIUM)
+        inner = [carried(value) for value in (*args, *kwargs.values())]
+        text = _source(node)
+        if any(value.kinds & DEVICE for value in inner):
+            made = self.made(node, f"what {text} returned", tuple(inner), floor=OPAQUE)
+            return replace(made, sure=MEDIUM)
+        if any(value.kinds & UNKNOWN for value in inner) or base.kinds & UNKNOWN:
+            return self.symbol(
+                f"{text}():{node.lineno}",
+                "result",
+                f"the result of {text}",
+                self.frame.module,
+                node.lineno,
+                cost=OPAQUE,
+                deps=base.deps.union(*(value.deps for value in inner)),
+                prior=HOST,
+            )
+        return Value(HOST, sure=MEDIUM, deps=base.deps)
+
+
+_FROM_DATA = frozenset(["tensor", "array", "asarray", "from_numpy", "stack"])
+_CHECKPOINT = frozenset(["use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug"])
+
+
+def _pick(positions: tuple[str, ...], args: list[Value], kwargs: dict[str, Value]) -> list[Value]:
+    """The arguments at table positions: numbers, keywords, or ``*`` for all positional ones."""
+    picked = []
+    for position in positions:
+        if position == "*":
+            picked.extend(args)
+        elif position.isdigit():
+            if int(position) < len(args):
+                picked.append(args[int(position)])
+        elif position in kwargs:
+            picked.append(kwargs[position])
+    return picked
+
+
+def _source(node: ast.Call) -> str:
+    text = ast.unparse(node.func)
+    return text if len(text) <= 48 else text[:45] + "..."
+
+
+# -- builtins --------------------------------------------------------------------------------------------------------
+
+
+def _getattr(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    if len(args) < 2:
+        return None
+    name = args[1].const
+    if not isinstance(name, str):
+        if isinstance(args[0].ref, Recv):
+            m.log.escapes.append(m.event("*", node, sure=False))
+            return join_all(m.log.attrs.values()) or Value(UNKNOWN, OPAQUE, sure=LOW)
+        return Value(UNKNOWN, OPAQUE, sure=LOW)
+    value = m.attribute(args[0], name, node)
+    return join(value, args[2]) if len(args) > 2 else value
+
+
+def _setattr(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    if len(args) == 3:
+        name = args[1].const
+        if isinstance(name, str):
+            m.set_attribute(args[0], name, args[2], node, False)
+        elif isinstance(args[0].ref, Recv):
+            for literal in m.literal_names(node.args[1]):
+                m.set_attribute(args[0], literal, args[2], node, False)
+    return NONE_VALUE
+
+
+def _enumerate(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    if not args:
+        return None
+    known = m.positions(args[0], None)
+    if known is not None:
+        return Value(HOST, ref=Seq([Value(HOST, ref=Seq([const(i), v])) for i, v in enumerate(known)]))
+    return Value(HOST, ref=Seq(None, Value(HOST, ref=Seq([HOST_VALUE, m.element_of(args[0], node)]))))
+
+
+def _zip(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    known = [m.positions(value, None) for value in args]
+    if args and all(k is not None for k in known) and len({len(k or ()) for k in known}) == 1:
+        return Value(
+            HOST, ref=Seq([Value(HOST, ref=Seq(list(row))) for row in zip(*(k or [] for k in known), strict=True)])
+        )
+    return Value(HOST, ref=Seq(None, Value(HOST, ref=Seq([m.element_of(value, node) for value in args]))))
+
+
+def _map(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    if len(args) < 2:
+        return None
+    known = m.positions(args[1], None) if len(args) == 2 else None
+    if known is not None and len(known) <= 12:
+        return Value(HOST, ref=Seq([m.call(args[0], [value], {}, node) for value in known]))
+    return Value(HOST, ref=Seq(None, m.call(args[0], [m.element_of(v, node) for v in args[1:]], {}, node)))
+
+
+def _filter(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    return Value(HOST, ref=Seq(None, m.element_of(args[1], node))) if len(args) == 2 else None
+
+
+def _range(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    for value in args:
+        m.note(value, HOST, STRONG, node, "passed to range")
+    literals = [value.const for value in args]
+    if len(literals) == 1 and isinstance(literals[0], int) and 0 <= literals[0] <= 8:
+        return Value(HOST, ref=Seq([const(i) for i in range(literals[0])]))
+    return Value(HOST, ref=Seq(None, HOST_VALUE))
+
+
+def _sequence(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    if not args:
+        return Value(HOST, ref=Seq([], mutable=True))
+    return m.contain((args[0],), node)
+
+
+def _dict(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    keys: dict[object, Value] = dict(kwargs)
+    seq = Seq(None, None, keys, True)
+    for value in args:
+        if isinstance(value.ref, Seq) and value.ref.keys is not None:
+            keys.update(value.ref.keys)
+        else:
+            element = m.element_of(value, node)
+            pair = m.positions(element, 2)
+            seq.put(pair[1] if pair is not None and len(pair) == 2 else element)
+    return Value(HOST, ref=seq)
+
+
+def _super(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    frame = m.frame
+    receiver = frame.env.get(frame.self_name) if frame.self_name else None
+    if receiver is None:
+        receiver = next((v for v in frame.env.values() if isinstance(v.ref, (Recv, Inst, Cls))), HOST_VALUE)
+    return Value(HOST, ref=Attr(receiver, "super"))
+
+
+def _sum(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    if not args:
+        return None
+    element = m.element_of(args[0], node)
+    return m.made(node, "sum", (element,), floor=CHEAP)
+
+
+def _extreme(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    values = [m.element_of(args[0], node)] if len(args) == 1 else args
+    for value in values:
+        m.note(value, HOST, HINT, node, "compared by min or max")
+    if any(value.kinds & DEVICE for value in values):
+        return m.made(node, "min or max", tuple(values), floor=CHEAP)
+    return Value(HOST, deps=frozenset().union(*(v.deps for v in values)) if values else frozenset())
+
+
+def _partial(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    return Value(HOST, ref=Partial(args[0], tuple(args[1:]), dict(kwargs))) if args else None
+
+
+def _vars(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    if args and isinstance(args[0].ref, Recv):
+        m.log.escapes.append(m.event("*", node, sure=False))
+    return Value(HOST, ref=Seq(None, HOST_VALUE))
+
+
+def _float(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    if args and args[0].const is not ... and isinstance(args[0].const, (int, float)):
+        return args[0]
+    return Value(HOST, deps=args[0].deps if args else frozenset(), why=m.why(node, "a host number by conversion"))
+
+
+def _hasattr(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    return HOST_VALUE
+
+
+def _type(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    if len(args) == 1 and isinstance(args[0].ref, Recv) and m.receiver_class is not None:
+        return Value(HOST, ref=Cls(m.receiver_class))
+    return HOST_VALUE
+
+
+def _namedtuple(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    return Value(HOST, ref=Ext("<namedtuple>"))
+
+
+def _record(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    if not args and kwargs:
+        return Value(HOST, ref=Seq(None, None, dict(kwargs), True))
+    return Value(HOST, ref=Seq([*args, *kwargs.values()]))
+
+
+_SPECIAL: dict[str, Callable[[Machine, list[Value], dict[str, Value], ast.Call], Value | None]] = {
+    "getattr": _getattr,
+    "setattr": _setattr,
+    "hasattr": _hasattr,
+    "enumerate": _enumerate,
+    "zip": _zip,
+    "map": _map,
+    "filter": _filter,
+    "range": _range,
+    "list": _sequence,
+    "tuple": _sequence,
+    "set": _sequence,
+    "frozenset": _sequence,
+    "sorted": _sequence,
+    "reversed": _sequence,
+    "iter": _sequence,
+    "dict": _dict,
+    "collections.OrderedDict": _dict,
+    "collections.deque": _sequence,
+    "super": _super,
+    "sum": _sum,
+    "min": _extreme,
+    "max": _extreme,
+    "functools.partial": _partial,
+    "vars": _vars,
+    "float": _float,
+    "int": _float,
+    "bool": _float,
+    "type": _type,
+    "collections.namedtuple": _namedtuple,
+    "typing.NamedTuple": _namedtuple,
+    "<namedtuple>": _record,
+    "types.SimpleNamespace": _record,
+}

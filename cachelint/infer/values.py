@@ -1,0 +1,357 @@
+"""Abstract values: where a value lives, how it was made, what it shares, and why we think so.
+
+A :class:`Value` is immutable; what Python mutates (lists, dicts, objects, buffers that kernels fill) is a
+:class:`Seq`, an :class:`Inst` or a heap cell keyed by storage root.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo
+
+# Where a value may live: a bit set, so that a join is an `or`.
+HOST, DEVICE, NONE, UNKNOWN = 1, 2, 4, 8
+
+# How a device value comes to be, cheapest first; a join takes the larger. From SAVED on, live inputs can't give it back.
+LIVE, CONST, CHEAP, PERSIST, BUFFER, EXPENSIVE, OPAQUE, CHILD, COLLECTIVE, WORKSPACE, RANDOM = range(11)
+SAVED = BUFFER
+
+COST_NAMES = {
+    LIVE: "an input or an alias of one",
+    CONST: "a constant tensor",
+    CHEAP: "cheap to derive",
+    PERSIST: "state that outlives the call",
+    BUFFER: "a buffer filled later",
+    EXPENSIVE: "expensive to compute again",
+    OPAQUE: "the result of opaque code",
+    CHILD: "what a child returned",
+    COLLECTIVE: "the result of a collective",
+    WORKSPACE: "a shared workspace",
+    RANDOM: "a random draw",
+}
+
+# Confidence, as a number that a join lowers.
+LOW, MEDIUM, HIGH = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """One link of evidence and the links before it."""
+
+    path: str
+    line: int
+    text: str
+    before: Why | None = None
+
+    def chain(self, limit: int = 8) -> list[Why]:
+        """The links, oldest first, at most ``limit``."""
+        links: list[Why] = []
+        link: Why | None = self
+        while link is not None and len(links) < limit:
+            links.append(link)
+            link = link.before
+        return links[::-1]
+
+
+# -- what a value refers to ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A literal: its Python value."""
+
+    value: object
+
+
+@dataclass(eq=False, slots=True)
+class Func:
+    """A function of the project. ``env`` are the names of the function it closes over."""
+
+    node: FunctionNode | ast.Lambda
+    module: ModuleInfo
+    owner: ClassInfo | None = None
+    env: dict[str, Value] | None = None
+    kernel: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Cls:
+    """A class of the project."""
+
+    info: ClassInfo
+
+
+@dataclass(eq=False, slots=True)
+class Mod:
+    """A module of the project."""
+
+    info: ModuleInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Ext:
+    """Something outside the project, by dotted name."""
+
+    dotted: str
+
+
+@dataclass(eq=False, slots=True)
+class Bound:
+    """A method of the project with its receiver."""
+
+    receiver: Value
+    func: Func
+
+
+@dataclass(eq=False, slots=True)
+class Attr:
+    """An attribute of a value that we know nothing about: called, it is a method."""
+
+    base: Value
+    name: str
+
+
+@dataclass(eq=False, slots=True)
+class Seq:
+    """A list, tuple, set or dict. ``items`` while positions are known, ``keys`` for literal keys, ``rest`` for what
+    was put in otherwise."""
+
+    items: list[Value] | None = None
+    rest: Value | None = None
+    keys: dict[object, Value] | None = None
+    mutable: bool = False
+    shared: str = ""
+    """Dotted name of the module-level container that this is, if it is one."""
+
+    def each(self) -> Iterator[Value]:
+        """Every value that may be inside."""
+        if self.items is not None:
+            yield from self.items
+        if self.keys is not None:
+            yield from self.keys.values()
+        if self.rest is not None:
+            yield self.rest
+
+    def element(self) -> Value | None:
+        """The join of everything inside, None when nothing is."""
+        return join_all(self.each())
+
+    def put(self, value: Value) -> None:
+        """Something goes in at a place we don't follow."""
+        self.rest = value if self.rest is None else join(self.rest, value)
+
+
+@dataclass(eq=False, slots=True)
+class Inst:
+    """An object of a project class, with the attributes that its constructor set."""
+
+    info: ClassInfo
+    attrs: dict[str, Value] = field(default_factory=dict)
+    built_here: bool = True
+
+
+@dataclass(eq=False, slots=True)
+class Recv:
+    """The receiver: ``ctx`` or the layer's ``self``."""
+
+    log: object
+
+
+@dataclass(eq=False, slots=True)
+class Partial:
+    """functools.partial and its like."""
+
+    func: Value
+    args: tuple[Value, ...]
+    kwargs: dict[str, Value]
+
+
+Ref = Const | Func | Cls | Mod | Ext | Bound | Attr | Seq | Inst | Recv | Partial
+
+_NO_NAMES: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """One abstract value.
+
+    ``deps`` are the forward parameters that it depends on, ``roots`` the storages that it may share, ``param`` the
+    parameter that it *is* (not merely aliases), ``tags`` further facts by name.
+    """
+
+    kinds: int
+    cost: int = LIVE
+    deps: frozenset[str] = _NO_NAMES
+    roots: frozenset[str] = _NO_NAMES
+    param: str | None = None
+    ref: Ref | None = None
+    why: Why | None = None
+    sure: int = HIGH
+    tags: frozenset[str] = _NO_NAMES
+
+    @property
+    def const(self) -> object:
+        """The literal behind it, or ``...`` where there is none."""
+        return self.ref.value if isinstance(self.ref, Const) else ...
+
+    def because(self, path: str, line: int, text: str) -> Value:
+        """The same value with one more link of evidence."""
+        return replace(self, why=Why(path, line, text, self.why))
+
+    def tagged(self, *tags: str) -> Value:
+        """The same value with ``tags`` added."""
+        return replace(self, tags=self.tags | frozenset(tags))
+
+
+def replace(
+    value: Value,
+    *,
+    kinds: int | None = None,
+    cost: int | None = None,
+    deps: frozenset[str] | None = None,
+    roots: frozenset[str] | None = None,
+    param: str | type[Ellipsis] | None = Ellipsis,  # type: ignore[valid-type]
+    ref: Ref | type[Ellipsis] | None = Ellipsis,  # type: ignore[valid-type]
+    why: Why | None = None,
+    sure: int | None = None,
+    tags: frozenset[str] | None = None,
+) -> Value:
+    """A copy with some fields changed (several times faster than dataclasses.replace, and this is the inner loop)."""
+    return Value(
+        value.kinds if kinds is None else kinds,
+        value.cost if cost is None else cost,
+        value.deps if deps is None else deps,
+        value.roots if roots is None else roots,
+        value.param if param is Ellipsis else param,
+        value.ref if ref is Ellipsis else ref,
+        value.why if why is None else why,
+        value.sure if sure is None else sure,
+        value.tags if tags is None else tags,
+    )
+
+
+HOST_VALUE = Value(HOST)
+NONE_VALUE = Value(NONE, ref=Const(None))
+UNKNOWN_VALUE = Value(UNKNOWN, OPAQUE, sure=LOW)
+
+
+def const(value: object) -> Value:
+    """A literal host value."""
+    return NONE_VALUE if value is None else Value(HOST, ref=Const(value))
+
+
+def host(why: Why | None = None, sure: int = HIGH, deps: frozenset[str] = _NO_NAMES) -> Value:
+    """A host value."""
+    return HOST_VALUE if why is None and sure == HIGH and not deps else Value(HOST, why=why, sure=sure, deps=deps)
+
+
+def sequence(items: Iterable[Value], mutable: bool = False) -> Value:
+    """A tuple or list with known positions."""
+    return Value(HOST, ref=Seq(list(items), mutable=mutable))
+
+
+def join(a: Value, b: Value) -> Value:
+    """The value that may be either."""
+    if a is b:
+        return a
+    # None brings nothing but its bit: the other's ref, roots and evidence stay.
+    if a.kinds == NONE:
+        return b if b.kinds & NONE else replace(b, kinds=b.kinds | NONE)
+    if b.kinds == NONE:
+        return a if a.kinds & NONE else replace(a, kinds=a.kinds | NONE)
+    ref = a.ref
+    if ref is not b.ref:
+        ref = _join_ref(a.ref, b.ref)
+    strong, weak = (a, b) if _weight(a) >= _weight(b) else (b, a)
+    return Value(
+        a.kinds | b.kinds,
+        strong.cost if not weak.kinds & (DEVICE | UNKNOWN) else max(a.cost, b.cost),
+        a.deps | b.deps if a.deps is not b.deps else a.deps,
+        a.roots | b.roots if a.roots is not b.roots else a.roots,
+        a.param if a.param == b.param else None,
+        ref,
+        strong.why or weak.why,
+        min(a.sure, b.sure) if strong.kinds == weak.kinds else strong.sure,
+        a.tags | b.tags if a.tags is not b.tags else a.tags,
+    )
+
+
+def _weight(value: Value) -> tuple[bool, bool, int]:
+    return (bool(value.kinds & DEVICE), bool(value.kinds & UNKNOWN), value.cost)
+
+
+def _join_ref(a: Ref | None, b: Ref | None) -> Ref | None:
+    if a is None or b is None:
+        # A container on one path and a plain value on the other: the container still carries.
+        other = b if a is None else a
+        return other if isinstance(other, (Seq, Inst)) else None
+    if isinstance(a, Seq) and isinstance(b, Seq):
+        return _join_seq(a, b)
+    if isinstance(a, Const) and isinstance(b, Const):
+        return a if a.value == b.value and type(a.value) is type(b.value) else None
+    if isinstance(a, Ext) and a == b:
+        return a
+    if isinstance(a, (Seq, Inst)):
+        return a
+    if isinstance(b, (Seq, Inst)):
+        return b
+    if isinstance(a, (Func, Cls, Bound)) and isinstance(b, (Func, Cls, Bound, Ext)):
+        return a
+    if isinstance(b, (Func, Cls, Bound)) and isinstance(a, Ext):
+        return b
+    return None
+
+
+def _join_seq(a: Seq, b: Seq) -> Seq:
+    if a.items is not None and b.items is not None and len(a.items) == len(b.items):
+        items = [join(x, y) for x, y in zip(a.items, b.items, strict=True)]
+        rest = a.rest if b.rest is None else b.rest if a.rest is None else join(a.rest, b.rest)
+        return Seq(items, rest, a.keys or b.keys, a.mutable or b.mutable, a.shared or b.shared)
+    if a.keys is not None and b.keys is not None:
+        keys = dict(a.keys)
+        for key, value in b.keys.items():
+            keys[key] = join(keys[key], value) if key in keys else value
+        rest = a.rest if b.rest is None else b.rest if a.rest is None else join(a.rest, b.rest)
+        return Seq(None, rest, keys, True, a.shared or b.shared)
+    rest_all = join_all([*a.each(), *b.each()])
+    return Seq(None, rest_all, None, a.mutable or b.mutable, a.shared or b.shared)
+
+
+def join_all(values: Iterable[Value]) -> Value | None:
+    """The join of all, None for none."""
+    result: Value | None = None
+    for value in values:
+        result = value if result is None else join(result, value)
+    return result
+
+
+def carried(value: Value, depth: int = 0, seen: set[int] | None = None) -> Value:
+    """What a value keeps alive: itself, and everything inside a container or an object made in this call."""
+    ref = value.ref
+    inner: Iterable[Value]
+    if isinstance(ref, Seq):
+        inner = ref.each()
+    elif isinstance(ref, Inst) and ref.built_here:
+        inner = ref.attrs.values()
+    elif isinstance(ref, Partial):
+        inner = [*ref.args, *ref.kwargs.values(), ref.func]
+    elif isinstance(ref, Bound):
+        inner = [ref.receiver]
+    else:
+        return value
+    seen = seen or set()
+    if depth > 5 or id(ref) in seen:
+        return value
+    seen = seen | {id(ref)}
+    result = replace(value, ref=None)
+    for item in inner:
+        part = carried(item, depth + 1, seen)
+        if part.kinds == NONE:
+            continue
+        result = replace(join(result, replace(part, ref=None)), tags=result.tags | part.tags | {"container"})
+    return result
