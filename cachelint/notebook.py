@@ -87,7 +87,7 @@ class Notebook:
             raise NotebookError("the edit changed a line with a magic or a shell escape")
         head = text[: marks[0].start()] if marks else ""
         found = {}
-        for mark, after in zip(marks, [*marks[1:], None], strict=True):
+        for mark, after in zip(marks, [*marks, None][1:], strict=True):
             body = text[mark.end() + 1 : after.start() if after else len(text)]
             body = (head + body).removesuffix("\n")
             head = ""

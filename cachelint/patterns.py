@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 _WILD = re.compile(r"[*?\[\\]")
+_STARS = re.compile(r"\*{2,}(?=/|\Z)")
 _POSIX_CLASSES = {
     "alnum": "a-zA-Z0-9",
     "alpha": "a-zA-Z",
@@ -35,21 +36,31 @@ class _Run:
     paths: frozenset[str]
     suffixes: tuple[str, ...]
     globs: tuple[str, ...]
+    folder_globs: tuple[str, ...]
 
     @cached_property
     def regex(self) -> re.Pattern[str] | None:
         """The patterns that need one."""
-        return re.compile("|".join(self.globs), re.DOTALL) if self.globs else None
+        return _any_of(self.globs)
+
+    @cached_property
+    def folder_regex(self) -> re.Pattern[str] | None:
+        """The same for patterns that match directories only."""
+        return _any_of(self.folder_globs)
 
     def matches(self, path: str, is_dir: bool) -> bool:
+        """Whether one of the patterns matches a relative path."""
         name = path.rpartition("/")[2]
         if name in self.names or path in self.paths or name.endswith(self.suffixes):
             return True
-        if is_dir:
-            name, path = name + "/", path + "/"
-            if name in self.names or path in self.paths or name.endswith(self.suffixes):
-                return True
-        return self.regex is not None and self.regex.fullmatch(path) is not None
+        if self.regex is not None and self.regex.fullmatch(path):
+            return True
+        if not is_dir:
+            return False
+        name += "/"
+        if name in self.names or f"{path}/" in self.paths or name.endswith(self.suffixes):
+            return True
+        return self.folder_regex is not None and self.folder_regex.fullmatch(path) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +134,11 @@ def _run(patterns: list[str], negated: bool) -> _Run:
     paths: set[str] = set()
     suffixes: list[str] = []
     globs: list[str] = []
+    folder_globs: list[str] = []
     for pattern in patterns:
-        body = pattern.rstrip("/") if pattern.endswith("/") else pattern
+        body = pattern.removesuffix("/")
         slash = "/" if len(body) < len(pattern) else ""
-        if not body:
+        if not body or body.endswith("/"):  # no path ends in a slash of its own
             continue
         if not _WILD.search(body):
             if "/" in body:
@@ -136,52 +148,44 @@ def _run(patterns: list[str], negated: bool) -> _Run:
         elif body.startswith("*") and "/" not in body and not _WILD.search(body[1:]):
             suffixes.append(body[1:] + slash)
         else:
-            regex = _regex(body, slash)
+            regex = _regex(body)
             if regex:
-                globs.append(regex)
-    return _Run(negated, frozenset(names), frozenset(paths), tuple(suffixes), tuple(globs))
+                (folder_globs if slash else globs).append(regex)
+    return _Run(negated, frozenset(names), frozenset(paths), tuple(suffixes), tuple(globs), tuple(folder_globs))
 
 
-def _regex(body: str, slash: str) -> str:
-    """A regular expression for a path, or for a directory's path with a slash after it. Empty for a malformed one."""
-    anchored = "/" in body
-    parts = body.removeprefix("/").split("/")
-    out = "" if anchored else "(?:.*/)?"
-    for number, part in enumerate(parts):
-        last = number == len(parts) - 1
-        if part == "**":
-            if last:
-                # Everything inside; a lone ``**`` is everything.
-                return out + (".*/" if slash else ".+")
-            out += "(?:.*/)?"
-            continue
-        glob = _segment(part)
-        if not glob:
-            return ""
-        out += glob + ("" if last else "/")
-    return out + (slash or "/?")
+def _any_of(globs: tuple[str, ...]) -> re.Pattern[str] | None:
+    return re.compile("|".join(globs), re.DOTALL) if globs else None
 
 
-def _segment(part: str) -> str:
-    """The regular expression of one path segment; empty for a malformed one."""
-    out = ""
+def _regex(body: str) -> str:
+    """A regular expression for a path. Empty for a malformed pattern."""
+    out = "" if "/" in body else "(?:.*/)?"
+    body = body.removeprefix("/")
     at = 0
-    while at < len(part):
-        char = part[at]
+    while at < len(body):
+        char = body[at]
+        stars = _STARS.match(body, at)
+        if stars and (at == 0 or body[at - 1] == "/"):
+            if stars.end() == len(body):  # everything inside; a lone ``**`` is everything
+                return out + ".+"
+            out += "(?:.*/)?"
+            at = stars.end() + 1
+            continue
         at += 1
         if char == "*":
-            while at < len(part) and part[at] == "*":
+            while body[at : at + 1] == "*":
                 at += 1
             out += "[^/]*"
         elif char == "?":
             out += "[^/]"
         elif char == "\\":
-            if at == len(part):
+            if at == len(body):
                 return ""
-            out += re.escape(part[at])
+            out += re.escape(body[at])
             at += 1
         elif char == "[":
-            found = _bracket(part, at)
+            found = _bracket(body, at)
             if found is None:
                 return ""
             group, at = found

@@ -60,7 +60,7 @@ class Report:
     """The typed result of a run.
 
     ``files`` are the paths examined, as shown. ``findings`` are what the selected rules report, suppressions taken off;
-    ``suppressed`` what comments or per-file-ignores took off. ``timings`` are seconds by phase, ``cached`` the number of
+    ``suppressed`` what comments or per-file-ignores took off. ``timings`` are seconds by phase, ``cached`` counts the
     files whose verdict came from the cache. Types are decoded when they are first asked for.
     """
 
