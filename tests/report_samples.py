@@ -81,7 +81,7 @@ DEAD = replace(FIELD, field="mask", line=14, end_line=14, read=False, rule="CL20
 
 EXP = TypeReport("kernels/exp.py", 1, "Exp", "torch-function", "SAFE + SAVE", (FIELD, HOST))
 RELU = TypeReport("layers/relu.py", 9, "Relu", "layer", "RECOMPUTE", (LIVE, DEAD))
-DONE = TypeReport("layers/done.py", 3, "Done", "torch-function", "RECOMPUTE", (KEPT,))
+DONE = TypeReport("layers/done.py", 3, "Done", "torch-function", "SAFE", (KEPT,))
 BLOCK = TypeReport("layers/block.py", 20, "Block", "layer", "SAVE (fan-out)", ())
 EMPTY = TypeReport("layers/add.py", 1, "Add", "layer", "SAFE", ())
 

@@ -32,14 +32,14 @@ def test_formats_are_discovered() -> None:
 
 def test_markdown() -> None:
     assert shown("markdown", Sample()) == (
-        "| Type                         | Cached field(s)                   | Class          | Resolution |\n"
-        "| ---------------------------- | --------------------------------- | -------------- | ---------- |\n"
-        "| [Exp](kernels/exp.py#L1)     | `y`, `scale`                      | SAFE + SAVE    | `y`: save `y` with"
+        "| Type                         | Cached field(s)                  | Class          | Resolution |\n"
+        "| ---------------------------- | -------------------------------- | -------------- | ---------- |\n"
+        "| [Exp](kernels/exp.py#L1)     | SAVE: `y`; SAFE: `scale`         | SAFE + SAVE    | `y`: save `y` with"
         " ctx.save_for_backward |\n"
-        "| [Relu](layers/relu.py#L9)    | `last_input`, `mask` (never read) | RECOMPUTE      | `last_input`: read the"
+        "| [Relu](layers/relu.py#L9)    | `last_input`; never read: `mask` | RECOMPUTE      | `last_input`: read the"
         " live input `x`; `mask`: remove it |\n"
-        "| [Done](layers/done.py#L3)    | `x` (registered)                  | RECOMPUTE      | registered |\n"
-        "| [Block](layers/block.py#L20) | -                                 | SAVE (fan-out) | -          |\n"
+        "| [Done](layers/done.py#L3)    | registered: `x`                  | SAFE           | registered |\n"
+        "| [Block](layers/block.py#L20) | -                                | SAVE (fan-out) | -          |\n"
         "\n" + TOTALS
     )
     assert "[Add](layers/add.py#L1)" in shown("markdown", Sample(), show_all=True)
@@ -57,15 +57,15 @@ def test_markdown_keeps_odd_field_names_in_their_cell() -> None:
 
 def test_text() -> None:
     assert shown("text", Sample()) == (
-        "Type   Cached field(s)                Class           Resolution"
+        "Type   Cached field(s)               Class           Resolution"
         "                                            Where\n"
-        "Exp    y, scale                       SAFE + SAVE     y: save `y` with ctx.save_for_backward"
+        "Exp    SAVE: y; SAFE: scale          SAFE + SAVE     y: save `y` with ctx.save_for_backward"
         "                kernels/exp.py:1\n"
-        "Relu   last_input, mask (never read)  RECOMPUTE       last_input: read the live input `x`; mask: remove it"
+        "Relu   last_input; never read: mask  RECOMPUTE       last_input: read the live input `x`; mask: remove it"
         "  layers/relu.py:9\n"
-        "Done   x (registered)                 RECOMPUTE       registered"
+        "Done   registered: x                 SAFE            registered"
         "                                            layers/done.py:3\n"
-        "Block  -                              SAVE (fan-out)  -         "
+        "Block  -                             SAVE (fan-out)  -         "
         "                                            layers/block.py:20\n"
         "\n" + TOTALS
     )
@@ -76,7 +76,7 @@ def test_rich_fits_the_terminal_and_says_the_same() -> None:
     assert max(map(len, text.splitlines()[:-1])) <= 80
     assert "\x1b" not in text
     flat = " ".join(text.split())
-    for words in ("Exp", "kernels/exp.py:1", "SAFE + SAVE", "last_input: read the", "mask never read", TOTALS.strip()):
+    for words in ("Exp", "kernels/exp.py:1", "SAFE + SAVE", "last_input: read the", "never read: mask", TOTALS.strip()):
         assert words in flat
     assert "\x1b[33mRECOMPUTE" in shown("rich", Sample(), width=100, colour=True)
 
@@ -90,7 +90,7 @@ def test_resolution_names_only_what_needs_work() -> None:
     assert row(both).resolution_cell() == "save `y` with ctx.save_for_backward"
     twice = replace(EXP, fields=(FIELD, replace(FIELD, line=9), HOST))
     assert (row(twice).field_cell(), row(twice).resolution_cell()) == (
-        "y, scale",
+        "SAVE: y; SAFE: scale",
         "y: save `y` with ctx.save_for_backward",
     )
 
@@ -154,7 +154,7 @@ def test_csv_has_one_line_a_field() -> None:
         ("Done", "x", "RECOMPUTE"),
     ]
     assert lines[0]["reason"] == 'says "a, b"\nand c'
-    assert (lines[1]["registered"], lines[1]["rule"], lines[1]["type_class"]) == ("true", "", "RECOMPUTE")
+    assert (lines[1]["registered"], lines[1]["rule"], lines[1]["type_class"]) == ("true", "", "SAFE")
     every = list(csv.DictReader(io.StringIO(shown("csv", CLEAN, show_all=True))))
     assert [(line["type"], line["field"]) for line in every] == [("Add", "")]
 

@@ -134,8 +134,9 @@ def _summary(report: Report) -> str:
     """``3 findings in 2 files; 1 safe fix, 1 unsafe fix``."""
     from cachelint.report.text import plural
 
+    unread = f"; {plural(len(report.errors), 'problem')} reading files" if report.errors else ""
     if not report.findings:
-        return f"no findings in {plural(len(report.files), 'file')}"
+        return f"no findings in {plural(len(report.files), 'file')}{unread}"
     places = len({finding.path for finding in report.findings})
     text = f"{plural(len(report.findings), 'finding')} in {plural(places, 'file')} of {len(report.files)}"
     fixes = Counter(finding.fix.applicability.value for finding in report.findings if finding.fix)
@@ -144,7 +145,7 @@ def _summary(report: Report) -> str:
         for kind, how in (("safe", "--fix"), ("unsafe", "--fix --unsafe-fixes"))
         if fixes[kind]
     ]
-    return "; ".join((text, *offers))
+    return "; ".join((text, *offers)) + unread
 
 
 def _statistics(findings: Sequence[Finding], form: str) -> Iterator[str]:

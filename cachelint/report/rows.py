@@ -12,21 +12,23 @@ HEAD = ("Type", "Cached field(s)", "Class", "Resolution")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One type. ``fields`` are pairs of a name and a remark, which may be empty; ``resolutions`` pairs of the names
-    that a remedy is for (empty: all of them) and the remedy."""
+    """One type. ``fields`` are pairs of a remark, which may be empty, and the names it holds for; ``resolutions`` pairs
+    of the names that a remedy is for (empty: all that need one) and the remedy."""
 
     type: str
     path: str
     line: int
     dialect: str
-    fields: tuple[tuple[str, str], ...]
+    fields: tuple[tuple[str, tuple[str, ...]], ...]
     cls: str
     resolutions: tuple[tuple[tuple[str, ...], str], ...]
     flagged: bool
 
     def field_cell(self) -> str:
-        """``last_input, mask (never read)``."""
-        return ", ".join(f"{name} ({remark})" if remark else name for name, remark in self.fields)
+        """``last_input; never read: mask``."""
+        return "; ".join(
+            f"{remark}: {', '.join(names)}" if remark else ", ".join(names) for remark, names in self.fields
+        )
 
     def resolution_cell(self) -> str:
         """``last_input: read x; mask: remove it``."""
@@ -45,36 +47,48 @@ def rows(types: Iterable[TypeReport], *, show_all: bool) -> list[Row]:
 
 def row(kind: TypeReport) -> Row:
     """The row of one type."""
+    groups: dict[str, list[str]] = {}
+    for field in sorted(kind.fields, key=_urgency):
+        names = groups.setdefault(_remark(field, kind.row), [])
+        if field.field not in names:
+            names.append(field.field)
     return Row(
         type=kind.type,
         path=kind.path,
         line=kind.line,
         dialect=kind.dialect,
-        fields=tuple(dict.fromkeys((field.field, _remark(field)) for field in kind.fields)),
+        fields=tuple((remark, tuple(names)) for remark, names in groups.items()),
         cls=kind.row if kind.fields or FieldClass.SAVE.value in kind.row else "-",
         resolutions=_resolutions(kind.fields),
         flagged=any(field.flagged for field in kind.fields),
     )
 
 
-def _remark(field: FieldReport) -> str:
-    marks = []
-    if field.registered:
-        marks.append("registered")
+def _urgency(field: FieldReport) -> int:
+    """Fields that need work come first, in the order of the source."""
+    return 0 if field.flagged else 1 if not field.read else 3 if field.registered else 2
+
+
+def _remark(field: FieldReport, row: str) -> str:
+    """What tells a field from the others of its row: its class, unless the row has no other."""
     if not field.read:
-        marks.append("never read")
-    return ", ".join(marks)
+        return "registered, never read" if field.registered else "never read"
+    if field.registered:
+        return "registered"
+    return "" if field.cls.value == row else field.cls.value
 
 
 def _resolutions(fields: Sequence[FieldReport]) -> tuple[tuple[tuple[str, ...], str], ...]:
     """What to do, grouped by remedy. A harmless field needs no word beside one that needs work."""
     urgent = [field for field in fields if field.flagged or not field.read]
-    chosen = urgent or [field for field in fields if field.registered] or list(fields)
+    if not urgent:
+        calm = "registered" if any(field.registered for field in fields) else "nothing to do"
+        return (((), calm),) if fields else ()
     groups: dict[str, list[str]] = {}
-    for field in chosen:
+    for field in urgent:
         names = groups.setdefault(field.resolution, [])
         if field.field not in names:
             names.append(field.field)
-    if len(groups) == 1 and len(chosen) == len(fields):
+    if len(groups) == 1 and len(urgent) == len(fields):
         return (((), next(iter(groups))),)
     return tuple((tuple(names), what) for what, names in groups.items())

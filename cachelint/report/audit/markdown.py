@@ -25,6 +25,6 @@ def markdown_table(listed: Sequence[Row]) -> Iterator[str]:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    fields = ", ".join(code(name) + (f" ({remark})" if remark else "") for name, remark in row.fields)
+    fields = "; ".join((f"{remark}: " if remark else "") + ", ".join(map(code, names)) for remark, names in row.fields)
     what = "; ".join((", ".join(map(code, who)) + ": " if who else "") + cell(text) for who, text in row.resolutions)
     return (link(row.type, row.path, row.line), fields or "-", row.cls, what or "-")

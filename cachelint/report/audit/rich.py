@@ -26,9 +26,17 @@ def render(report: Report, style: Style) -> Iterator[str]:
 
 def table(listed: Sequence[Row], title: str = "") -> Table:
     """The rows with their place beneath the type and their class in its colour."""
-    grid = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False, expand=False)
-    for name, ratio in zip(HEAD, (3, 3, 2, 4), strict=True):
-        grid.add_column(name, ratio=ratio, overflow="fold")
+    grid = Table(
+        box=box.HORIZONTALS,
+        show_lines=True,
+        border_style="dim",
+        title=title or None,
+        title_justify="left",
+        pad_edge=False,
+        expand=False,
+    )
+    for name, ratio in zip(HEAD, (5, 5, None, 5), strict=True):
+        grid.add_column(name, ratio=ratio, overflow="fold", min_width=9)
     for row in listed:
         grid.add_row(_type(row), _fields(row), _class(row), _resolution(row))
     return grid
@@ -53,9 +61,14 @@ def _type(row: Row) -> Text:
 
 
 def _fields(row: Row) -> Text:
+    """A line a field that needs work; the others by remark, a line each kind."""
     parts: list[Text] = []
-    for name, remark in row.fields:
-        parts.append(Text.assemble(printable(name), (f" {remark}", "dim") if remark else ""))
+    for remark, names in row.fields:
+        colour = CLASS_COLOURS.get(remark or row.cls, "")
+        if row.flagged and (remark or row.cls) in ("RECOMPUTE", "SAVE"):
+            parts += [Text(printable(name), colour) for name in names]
+        else:
+            parts.append(Text.assemble((f"{remark}: " if remark else "", "dim"), printable(", ".join(names))))
     return Text("\n").join(parts) if parts else Text("-", "dim")
 
 
