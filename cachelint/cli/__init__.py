@@ -19,7 +19,7 @@ from typing import cast
 import click
 
 from cachelint import __version__
-from cachelint.cli._status import INTERRUPTED, PIPE_CLOSED, USAGE, UsageProblem
+from cachelint.cli._status import INTERRUPTED, PIPE_CLOSED, USAGE, PipeClosed, UsageProblem
 
 
 class Commands(click.Group):
@@ -80,7 +80,7 @@ def run(argv: Sequence[str]) -> int:
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
+    except (PipeClosed, BrokenPipeError):
         # The reader went away (`| head`). Python flushes stdout once more when it ends: let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED

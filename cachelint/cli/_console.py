@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from cachelint.cli._status import UsageProblem
+from cachelint.cli._status import PipeClosed, UsageProblem
 from cachelint.report import Style
 
 CHOICES = ("auto", "always", "never")
@@ -41,11 +41,17 @@ def style(*, colour: str, to_file: bool = False, show_all: bool = False, title: 
 
 
 def write(pieces: Iterable[str], output_file: str | None = None) -> None:
-    """Write a report. Raises UsageProblem when the file can't be written, BrokenPipeError when the reader left."""
+    """Write a report. Raises UsageProblem when the file can't be written, PipeClosed when the reader left."""
     if output_file is None:
         for piece in pieces:
-            sys.stdout.write(piece)
-        sys.stdout.flush()
+            try:
+                sys.stdout.write(piece)
+            except BrokenPipeError as error:
+                raise PipeClosed from error
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise PipeClosed from error
         return
     try:
         with open(output_file, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:

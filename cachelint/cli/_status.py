@@ -12,6 +12,10 @@ INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 
+class PipeClosed(Exception):
+    """The reader of stdout went away. Not the built-in BrokenPipeError, which click would turn into status 1."""
+
+
 class UsageProblem(Exception):
     """Something that the person who typed the command has to change; the message is one line."""
 

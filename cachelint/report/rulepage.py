@@ -33,23 +33,54 @@ def markdown(rule: Rule, level: int = 1) -> str:
 
 
 def plain(rule: Rule) -> str:
-    """The page without Markdown's marks, wrapped at 100 columns."""
+    """The page without Markdown's marks: paragraphs wrapped at 100 columns, code indented, headings in capitals."""
     out: list[str] = []
-    fenced = False
-    for line in markdown(rule).splitlines():
-        if line.startswith("```"):
-            fenced = not fenced
-        elif fenced:
-            out.append(f"    {line}".rstrip())
-        elif line.startswith("#"):
-            out.append(re.sub(r"^#+ ", "", line).upper() if line.startswith("## ") else re.sub(r"^#+ ", "", line))
+    for block in _blocks(markdown(rule)):
+        if block[0].startswith("```"):
+            out += [f"    {line}".rstrip() for line in block[1:-1]]
+        elif block[0].startswith("#"):
+            title = block[0].lstrip("#").strip()
+            out.append(title.upper() if block[0].startswith("##") else title)
+        elif block[0].startswith("|"):
+            out += block
         else:
-            text = line.replace("**", "")
-            indent = "  " if line.startswith("- ") else ""
-            out += textwrap.wrap(
-                text, 100, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-            ) or [""]
-    return "\n".join(out) + "\n"
+            for item in _items(block):
+                text = re.sub(r"<(https?://[^>]+)>", r"\1", item.replace("**", ""))
+                indent = "  " if text.startswith("- ") else ""
+                wrapped = textwrap.wrap(
+                    text, 100, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+                )
+                out += [text] if text.count(" ") <= 1 else wrapped
+        out.append("")
+    return "\n".join(out[:-1]) + "\n"
+
+
+def _blocks(text: str) -> list[list[str]]:
+    """Lines that belong together: what blank lines part, but a fenced block is one whatever is in it."""
+    blocks: list[list[str]] = [[]]
+    fenced = False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            blocks += [[]] if not fenced and blocks[-1] else []
+            fenced = not fenced
+            blocks[-1].append(line)
+            blocks += [] if fenced else [[]]
+        elif line.strip() or fenced:
+            blocks[-1].append(line)
+        elif blocks[-1]:
+            blocks.append([])
+    return [block for block in blocks if block]
+
+
+def _items(block: list[str]) -> list[str]:
+    """A paragraph as one line, a list as one line an item."""
+    items: list[str] = []
+    for line in block:
+        if re.match(r"(- |\d+\. )", line) or not items:
+            items.append(line.strip())
+        else:
+            items[-1] += " " + line.strip()
+    return items
 
 
 def _facts(rule: Rule) -> str:
