@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -97,6 +98,8 @@ class Graph:
         self._running = running
         self._values: dict[str, Any] | None = None
         self._live: dict[str, list[Span]] = {}
+        self._end = weakref.finalize(self, _release_all, sets, self._live)
+        self._end.atexit = False
 
     # ---- forward
 
@@ -233,20 +236,11 @@ class Graph:
         For passes that never run backward. The next forward does the same.
         """
         self._values = None
-        released = self.sets.release_all()
-        for name in list(self._live):
-            released += self._release_live(name)
-        return released
+        return _release_all(self.sets, self._live)
 
     def _release(self, name: str) -> None:
         self.sets.release(name)
-        self._release_live(name)
-
-    def _release_live(self, name: str) -> int:
-        spans = self._live.pop(name, ())
-        for span in spans:
-            span.unpin()
-        return len(spans)
+        _unpin(self._live.pop(name, ()))
 
     @contextmanager
     def _releasing_on_error(self) -> Iterator[None]:
@@ -299,6 +293,20 @@ class Graph:
     def eval(self) -> Self:
         """The same as ``train(False)``."""
         return self.train(False)
+
+
+def _release_all(sets: SavedSets, live: dict[str, list[Span]]) -> int:
+    """Also what happens when a graph is dropped in the middle of a step."""
+    released = sets.release_all()
+    while live:
+        released += _unpin(live.popitem()[1])
+    return released
+
+
+def _unpin(spans: Sequence[Span]) -> int:
+    for span in spans:
+        span.unpin()
+    return len(spans)
 
 
 class Running:

@@ -49,22 +49,29 @@ def run(dependencies: Sequence[set[int]], step: Callable[[int], None], workers: 
 
     After the first exception no step is started any more; those that run are waited for, then it is raised.
     """
+    failure = _first_failure(dependencies, step, workers)
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure  # the traceback holds this frame: a cycle would keep the tensors of the pass alive
+
+
+def _first_failure(dependencies: Sequence[set[int]], step: Callable[[int], None], workers: int) -> BaseException | None:
     waiting = {index: set(needs) for index, needs in enumerate(dependencies)}
     futures: dict[Future[None], int] = {}
     failure: BaseException | None = None
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        while waiting or futures:
+        while True:
             if failure is None:
                 for index in [index for index, needs in waiting.items() if not needs]:
                     del waiting[index]
                     futures[pool.submit(step, index)] = index
             if not futures:
-                break
+                return failure
             done, _ = wait(futures, return_when=FIRST_COMPLETED)
             for future in done:
                 finished = futures.pop(future)
                 failure = failure or future.exception()
                 for needs in waiting.values():
                     needs.discard(finished)
-    if failure is not None:
-        raise failure

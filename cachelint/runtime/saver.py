@@ -61,7 +61,7 @@ class SavedSets:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the garbage collector may release another graph's sets at any point
         self._sets: dict[Hashable, list[Saved]] = {}
 
     def add(self, owner: Hashable, tensors: tuple[Tensor | None, ...]) -> None:
