@@ -23,7 +23,10 @@ def tree(rev: str) -> Iterator[str]:
     ``git archive``. Raises UsageProblem when there is no repository, no such revision, or no git.
     """
     prefix = os.fsdecode(_git("rev-parse", "--show-prefix")).removesuffix("\n")
-    commit = os.fsdecode(_git("rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}")).strip()
+    try:
+        commit = os.fsdecode(_git("rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}")).strip()
+    except UsageProblem as error:
+        raise UsageProblem(f"--since: there is no revision {rev!r}") from error
     listing = os.fsdecode(_git("ls-tree", "-r", "-z", "--full-tree", commit))
     blobs = []
     for entry in filter(None, listing.split("\0")):

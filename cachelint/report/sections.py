@@ -42,7 +42,7 @@ def _tables(form: str, report: Report, migration: Migration, style: Style) -> It
         listed = [row(kind) for kind in kinds]
         yield from _table(form, listed, style) if listed else [f"{nothing}\n\n"]
     if migration.gone:
-        yield f"{plural(migration.gone, 'flagged type')} of {migration.rev} are not there any more.\n\n"
+        yield f"Not there any more: {plural(migration.gone, 'flagged type')} of {migration.rev}.\n\n"
     yield count(len(report.files), report.types).line() + "\n"
 
 
@@ -59,7 +59,7 @@ def _table(form: str, listed: Sequence[Row], style: Style) -> Iterator[str]:
     elif form == "rich":
         from cachelint.report.audit import rich
 
-        yield rich.drawn(rich.table(listed), style)
+        yield rich.drawn(rich.table(listed), style) + "\n"
     else:
         from cachelint.report.audit.text import table
 
