@@ -271,7 +271,7 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def _error(after: Tensor | None, before: Tensor | None) -> float:
+def relative_error(after: Tensor | None, before: Tensor | None) -> float:
     """‖after - before‖ / ‖before‖ in float64; infinite where one is missing, or NaN in one and not in the other."""
     if after is None or before is None:
         return 0.0 if after is before else math.inf
@@ -291,7 +291,7 @@ def _error(after: Tensor | None, before: Tensor | None) -> float:
 
 def _noise(first: Gradients, second: Gradients) -> dict[str, float]:
     """How far two runs without poison lie apart: atomic additions on a GPU need not give the same bits twice."""
-    return {name: _error(second.get(name), grad) for name, grad in first.items()}
+    return {name: relative_error(second.get(name), grad) for name, grad in first.items()}
 
 
 def _changes(clean: _Run, run: _Run, noise: dict[str, float]) -> bool:
@@ -299,7 +299,7 @@ def _changes(clean: _Run, run: _Run, noise: dict[str, float]) -> bool:
 
 
 def _changed(clean: _Run, run: _Run, noise: dict[str, float]) -> dict[str, float]:
-    errors = {name: _error(run.gradients.get(name), grad) for name, grad in clean.gradients.items()}
+    errors = {name: relative_error(run.gradients.get(name), grad) for name, grad in clean.gradients.items()}
     return {name: error for name, error in errors.items() if error > 4 * noise[name]}
 
 
