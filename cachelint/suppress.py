@@ -46,9 +46,10 @@ class Directive:
         """Whether the comment stands where it may silence the finding."""
         if self.lines is None:
             return True
-        if finding.line in self.lines or (statement is not None and finding.end_line in self.lines):
-            return True
-        return statement is not None and statement == self.statement
+        if finding.line in self.lines or statement is None:
+            return finding.line in self.lines
+        ends_within = finding.end_line in self.lines and finding.end_line <= statement.last
+        return ends_within or statement == self.statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,8 +61,9 @@ def _gits(repository: Path, text: str) -> set[str]:
         "build/", "/build/", "build", "*.py", "!a.py\n*.py", "*.py\n!a.py", "b/\n!b/c/a.py", "b/*\n!b/c", "b/**/a.py",
         "**/c", "**/c/**", "b/**", "/**", "**", "*", "*/", "[!a].py", "[a-c].py", "?.py", "\\#a.py", "#a.py", "\\!a.py",
         "a\\ b.py", "a b.py   ", "a b.py\\ ", "[", "[[]x].py", "[[:alpha:]].py", "[]x].py", "b/c/", "c/a.py",
-        "/b/c/a.py", "*.py[cod]", "**foo.pyc", "b**a.py", "b/*/a.py", "*/a.py", "a.p?", "\ufeffa.py", "a.py\r\nb\r\n", "!", "/",
-        "//a.py", "b//", "foo.py\\c", "[x\\].py", "[\\x]*", "***", "b/***/a.py", "[a-]*", "[^a]*", "[!/]*", "b[/]c", " a.py", "*.PY",
+        "/b/c/a.py", "*.py[cod]", "**foo.pyc", "b**a.py", "b/*/a.py", "*/a.py", "a.p?",
+        "\ufeffa.py", "a.py\r\nb\r\n", "!", "/", "//a.py", "b//", "foo.py\\c", "[x\\].py", "[\\x]*", "***",
+        "b/***/a.py", "[a-]*", "[^a]*", "[!/]*", "b[/]c", " a.py", "*.PY",
     ],
 )  # fmt: skip
 def test_git_agrees(repository: Path, text: str) -> None:
