@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from cachelint.checks import FileContext, TypeContext, run_file, run_type
 from cachelint.classify import relative, type_report
 from cachelint.collect.types import find
 from cachelint.dialects import shipped
 from cachelint.index.project import Project
-from cachelint.infer.analysis import Analysis, analyse
+from cachelint.infer.analysis import analyse
 from cachelint.model import FileError, FileResult, Finding, TypeReport
 from cachelint.settings import Settings
 
@@ -51,11 +52,17 @@ def analyze(path: str, project: Project, settings: Settings) -> FileResult:
     findings: list[Finding] = []
     try:
         units = find(module, project, settings)
-        analyses: list[Analysis] = [analyse(unit, project) for unit in units]
-        for analysis in analyses:
-            types.append(type_report(analysis, settings))
+        contexts = []
+        for unit in units:
+            analysis = analyse(unit, project)
+            context = TypeContext(analysis, type_report(analysis, settings), project, settings)
+            contexts.append(context)
+            types.append(context.report)
+            findings.extend(run_type(context))
+        findings.extend(run_file(FileContext(module, shown, tuple(contexts), project, settings)))
     except SyntaxError as error:
         message = f"cannot be parsed: {error.msg}"
         return FileResult(shown, errors=(FileError(shown, error.lineno or 1, message),))
     deps = tuple(sorted(project.used - {path}))
+    findings.sort(key=lambda finding: finding.sort_key)
     return FileResult(shown, tuple(types), tuple(findings), (), deps, tuple(sorted(project.missed)[:200]))

@@ -57,13 +57,15 @@ def analyse(unit: Unit, project: Project) -> Analysis:
     settled = _settle(unit, first, project)
     if not settled:
         return first
-    return _interpret(unit, project, settled)
+    return _interpret(unit, project, settled, first)
 
 
 # -- one pass --------------------------------------------------------------------------------------------------------
 
 
-def _interpret(unit: Unit, project: Project, settled: dict[str, Outcome]) -> Analysis:
+def _interpret(
+    unit: Unit, project: Project, settled: dict[str, Outcome], before: Analysis | None = None
+) -> Analysis:
     machine = Machine(project, settled)
     spec = unit.dialect
     machine.log = ReceiverLog(frozenset(spec.api), frozenset(spec.save), frozenset(spec.read_back))
@@ -74,12 +76,22 @@ def _interpret(unit: Unit, project: Project, settled: dict[str, Outcome]) -> Ana
     try:
         _init(unit, machine, receiver)
         _forward(unit, machine, receiver, analysis)
-        _backward(unit, machine, receiver, analysis)
+        if before is None or before.machine.exhausted:
+            _backward(unit, machine, receiver, analysis)
+        else:
+            _carry_backward(before.machine.log, machine.log)
     except Exhausted:
         pass
     except RecursionError:
         machine.exhausted = True
     return analysis
+
+
+def _carry_backward(source: ReceiverLog, target: ReceiverLog) -> None:
+    """What backward reads does not depend on what the symbols turned out to be: it is taken over, not run again."""
+    for name in ("writes", "reads", "saves", "unpacks", "mutations", "returns", "deletes", "escapes"):
+        getattr(target, name).extend(event for event in getattr(source, name) if event.phase == "backward")
+    target.api_calls.extend(call for call in source.api_calls if call[4] == "backward")
 
 
 def _init(unit: Unit, machine: Machine, receiver: Value) -> None:

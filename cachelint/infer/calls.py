@@ -130,6 +130,8 @@ class Calls(Library):
         target = func.node
         if id(target) in self.stack or len(self.stack) >= 9:
             return self.unfollowed(args, kwargs, node)
+        if self.log.phase == "backward" and func.env is None and not self.worth_following(args, kwargs):
+            return self.made(node, "the result of a helper", (*args, *kwargs.values()), floor=CONST)
         env = self.bind(func, args, kwargs, star)
         names = [a.arg for a in (*target.args.posonlyargs, *target.args.args)]
         is_method = func.owner is not None and names and isinstance(env[names[0]].ref, (Recv, Inst, Cls))
@@ -152,6 +154,18 @@ class Calls(Library):
         if key is not None:
             self.memo[key] = result
         return result
+
+    def worth_following(self: Machine, args: list[Value], kwargs: dict[str, Value]) -> bool:  # type: ignore[misc]
+        """In backward only the receiver's reads and evidence about symbols matter."""
+        for value in (*args, *kwargs.values()):
+            ref = value.ref
+            if value.kinds & UNKNOWN or isinstance(ref, (Recv, Func, Bound, Partial)):
+                return True
+            if isinstance(ref, Inst) and ref.built_here:
+                return True
+            if isinstance(ref, Seq) and any(v.kinds & UNKNOWN or isinstance(v.ref, Recv) for v in ref.each()):
+                return True
+        return False
 
     def wrapped(self: Machine, target: FunctionNode | ast.Lambda, result: Value) -> Value:  # type: ignore[misc]
         """What the decorators of a function make of its result."""

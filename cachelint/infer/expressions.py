@@ -553,6 +553,8 @@ class Expressions:
         if name in table.host_attrs:
             self.tensor_use(base, node, f"`.{name}` is read")
             return Value(HOST, deps=base.deps, tags=_SHAPE if name == "shape" else frozenset())
+        if name in table.plain_attrs and base.kinds & DEVICE:
+            return Value(HOST, deps=base.deps)
         if name in table.alias_attrs and (base.kinds & DEVICE or name in ("T", "mT", "data")):
             self.tensor_use(base, node, f"`.{name}` is read")
             return replace(

@@ -345,6 +345,8 @@ class Library:
         inplace = None
         if category is None and multi is None and name.endswith("_") and name not in table.not_inplace:
             inplace = table.methods.get(name[:-1])
+        elif name.endswith("_") and category == "random":
+            category, inplace = None, "random"
         known = category is not None or multi is not None or inplace is not None
         tensor = bool(base.kinds & DEVICE) or name == "get_rng_state"
         if base.kinds & UNKNOWN and known:

@@ -44,6 +44,8 @@ class Operators:
     methods: dict[str, str] = field(default_factory=dict)
     method_multi: dict[str, str] = field(default_factory=dict)
     host_attrs: frozenset[str] = frozenset()
+    plain_attrs: frozenset[str] = frozenset()
+    """Host values on a tensor, and no evidence that their owner is one."""
     alias_attrs: frozenset[str] = frozenset()
     handle_prefixes: tuple[str, ...] = ()
     not_inplace: frozenset[str] = frozenset()
@@ -76,6 +78,7 @@ def operators() -> Operators:
     """The table, read once a process."""
     result = Operators()
     host_attrs: set[str] = set()
+    plain_attrs: set[str] = set()
     alias_attrs: set[str] = set()
     prefixes_of_handles: list[str] = []
     not_inplace: set[str] = set()
@@ -84,11 +87,13 @@ def operators() -> Operators:
         modules = str(table.get("modules", "")).split()
         if table.get("kind") == "method":
             _methods(table, result, host_attrs, alias_attrs, not_inplace)
+            plain_attrs.update(str(table.get("host_attr_any", "")).split())
         else:
             libraries.update(m.split(".")[0] for m in modules)
             _functions(table, modules or [""], result, prefixes_of_handles)
             not_inplace.update(str(table.get("not_inplace", "")).split())
     result.host_attrs = frozenset(host_attrs)
+    result.plain_attrs = frozenset(plain_attrs)
     result.alias_attrs = frozenset(alias_attrs)
     result.handle_prefixes = tuple(prefixes_of_handles)
     result.not_inplace = frozenset(not_inplace)

@@ -1,0 +1,22 @@
+"""CL105: a random draw kept on the receiver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cachelint.checks import Rule, TypeContext, of_field
+from cachelint.model import FieldReport, Finding
+
+
+def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
+    """Fields that hold a random draw or generator state."""
+    self_held = context.analysis.unit.receiver_is_self
+
+    def message(field: FieldReport) -> str:
+        where = "the instance" if self_held else "ctx"
+        return (
+            f"\`{field.field}\` is {field.reason}: a second draw would differ, so the value itself must be registered. "
+            f"{field.resolution[:1].upper()}{field.resolution[1:]}"
+        )
+
+    yield from of_field(context, rule, message)
