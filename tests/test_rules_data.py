@@ -29,6 +29,7 @@ CATEGORIES = {
     "collective",
     "host_value",
     "host_attr",
+    "host_attr_any",
     "handle",
     "container",
     "element",
@@ -104,7 +105,7 @@ def test_a_name_has_one_meaning(path: Path) -> None:
     beside one other category where the number of results depends on the arguments."""
     meanings: dict[str, list[str]] = defaultdict(list)
     for key, value in load(path).items():
-        if key in CATEGORIES - {"host_attr", "alias_attr"}:
+        if key in CATEGORIES - {"host_attr", "host_attr_any", "alias_attr"}:
             for word in value.split():
                 meanings[word.split(":")[0]].append(key)
     assert not {name: keys for name, keys in meanings.items() if len(keys) > 1}
@@ -118,7 +119,7 @@ def test_no_two_function_tables_disagree() -> None:
             continue
         for prefix in table["modules"].split():
             for key, value in table.items():
-                if key in CATEGORIES - {"host_attr", "ignore"}:
+                if key in CATEGORIES - {"host_attr", "host_attr_any", "ignore"}:
                     for word in value.split():
                         meanings[f"{prefix}.{word.split(':')[0]}"][key] = path.stem
     assert not {name: found for name, found in meanings.items() if len(set(found.values())) > 1}
