@@ -57,8 +57,8 @@ class Session:
         relative = [os.path.relpath(os.path.abspath(path), self._cwd) for path in paths or ["."]]
         if any(path.startswith("..") for path in relative):
             raise UsageProblem("--since needs paths below the working directory")
-        with _usage():
-            return self._examine(folder, [path for path in relative if os.path.exists(os.path.join(folder, path))], {})
+        with _usage(), contextlib.chdir(folder):
+            return self._examine(folder, [path for path in relative if os.path.exists(path)], {})
 
     def output_format(self) -> str | None:
         """The configured format of ``check``."""
@@ -133,7 +133,7 @@ class Session:
         return folder
 
     def _configs(self, cwd: str) -> Configs:
-        pinned = self._scope.config and os.path.abspath(self._scope.config)
+        pinned = self._scope.config and os.path.join(self._cwd, self._scope.config)
         return Configs(cwd, self._overrides, pinned=pinned, isolated=self._scope.isolated)
 
     def _examine(self, cwd: str, paths: Sequence[str], overlay: Mapping[str, bytes]) -> Report:

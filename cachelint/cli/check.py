@@ -131,14 +131,14 @@ def _show(
 
 
 def _summary(report: Report) -> str:
-    """``3 findings in 2 files; 1 safe fix, 1 unsafe fix``."""
+    """Such as: 3 findings in 2 of 9 files; 1 fixable with --fix."""
     from cachelint.report.text import plural
 
     unread = f"; {plural(len(report.errors), 'problem')} reading files" if report.errors else ""
     if not report.findings:
         return f"no findings in {plural(len(report.files), 'file')}{unread}"
     places = len({finding.path for finding in report.findings})
-    text = f"{plural(len(report.findings), 'finding')} in {plural(places, 'file')} of {len(report.files)}"
+    text = f"{plural(len(report.findings), 'finding')} in {places} of {plural(len(report.files), 'file')}"
     fixes = Counter(finding.fix.applicability.value for finding in report.findings if finding.fix)
     offers = [
         f"{fixes[kind]} fixable with `{how}`"
