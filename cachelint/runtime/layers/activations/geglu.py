@@ -46,3 +46,10 @@ def reference(node: GeGLU, x: Tensor) -> Tensor:
 def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[GeGLU, tuple[Tensor]]:
     """Return a node and an input for it."""
     return GeGLU(), (Init.seeded(seed, device, dtype).normal(2, 6),)
+
+
+def example_exact(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[GeGLU, tuple[Tensor, ...]]:
+    """Return a node without the approximation and an input for it."""
+    return GeGLU("none"), (Init.seeded(seed, device, dtype).normal(3, 4),)

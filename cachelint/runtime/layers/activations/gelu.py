@@ -70,3 +70,10 @@ def reference(node: Gelu, x: Tensor) -> Tensor:
 def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Gelu, tuple[Tensor]]:
     """Return a node and an input for it."""
     return Gelu(), (Init.seeded(seed, device, dtype).normal(2, 3),)
+
+
+def example_exact(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[Gelu, tuple[Tensor, ...]]:
+    """Return a node without the approximation and an input for it."""
+    return Gelu("none"), (Init.seeded(seed, device, dtype).normal(2, 3),)

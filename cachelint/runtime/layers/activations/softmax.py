@@ -44,3 +44,10 @@ def reference(node: Softmax, x: Tensor) -> Tensor:
 def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Softmax, tuple[Tensor]]:
     """Return a node and an input for it."""
     return Softmax(), (Init.seeded(seed, device, dtype).normal(2, 3),)
+
+
+def example_first_axis(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[Softmax, tuple[Tensor, ...]]:
+    """Return a node along the first axis and an input for it."""
+    return Softmax(0), (Init.seeded(seed, device, dtype).normal(5, 2, 3),)

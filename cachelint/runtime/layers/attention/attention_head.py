@@ -73,3 +73,12 @@ def example(
     init = Init.seeded(seed, device, dtype)
     node = AttentionHead(3, 4, causal=True, bias=False, fused=False, init=init)
     return node, (init.normal(2, 3, 3),)
+
+
+def example_mask(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[AttentionHead, tuple[Tensor, ...]]:
+    """Return a head that takes the fused kernels, an input and a mask."""
+    init = Init.seeded(seed, device, dtype)
+    node = AttentionHead(5, 8, bias=False, init=init)
+    return node, (init.normal(2, 4, 5), init.uniform(2, 4, 4) > -0.7)

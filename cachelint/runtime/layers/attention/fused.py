@@ -17,9 +17,7 @@ BIAS_ALIGNMENT = 16
 
 
 def supports(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether there is a kernel for these tensors. There is none under autograd, which can't differentiate backward."""
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return False
+    """Whether there is a kernel for these tensors."""
     if q.dim() not in (3, 4) or k.shape != v.shape or q.shape[:-2] != k.shape[:-2] or min(q.shape + k.shape) == 0:
         return False
     if q.device.type == "cpu":

@@ -46,3 +46,12 @@ def example(
     init = Init.seeded(seed, device, dtype)
     q, k, v = init.normal(2, 2, 3, 8), init.normal(2, 2, 5, 8), init.normal(2, 2, 5, 8)
     return FusedSDPA(), (q, k, v, init.uniform(2, 1, 3, 5) > -0.6)
+
+
+def example_plain(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[FusedSDPA, tuple[Tensor, ...]]:
+    """Return a node without the fused kernels and inputs for it."""
+    init = Init.seeded(seed, device, dtype)
+    q, k, v = init.normal(2, 3, 4, 5), init.normal(2, 3, 4, 5), init.normal(2, 3, 4, 5)
+    return FusedSDPA(causal=True, fused=False), (q, k, v)

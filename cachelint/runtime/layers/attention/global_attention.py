@@ -61,3 +61,13 @@ def example(
     node = GlobalAttention(8, 4, 2, fused=False, init=init)
     init.jitter(node, 0.1)
     return node, (init.normal(2, 3, 8),)
+
+
+def example_mask(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[GlobalAttention, tuple[Tensor, ...]]:
+    """Return a node that attends in both directions, with the fused kernels, an input and a mask."""
+    init = Init.seeded(seed, device, dtype)
+    node = GlobalAttention(16, 2, 2, causal=False, qk_norm=True, init=init)
+    init.jitter(node, 0.1)
+    return node, (init.normal(2, 3, 16), init.uniform(2, 1, 3, 3) > -0.8)

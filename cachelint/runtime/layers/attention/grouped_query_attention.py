@@ -176,3 +176,23 @@ def example(
     node = GroupedQueryAttention(8, 4, 2, fused=False, init=init)
     init.jitter(node, 0.1)
     return node, (init.normal(2, 3, 8),)
+
+
+def example_qk_norm(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[GroupedQueryAttention, tuple[Tensor, ...]]:
+    """Return a node with normalized queries and keys, biases, a window and the fused kernels, an input and a mask."""
+    init = Init.seeded(seed, device, dtype)
+    node = GroupedQueryAttention(6, 6, 2, head_dim=8, window=2, rope_offset=3, qk_norm=True, bias=True, init=init)
+    init.jitter(node, 0.1)
+    return node, (init.normal(2, 5, 6), init.uniform(2, 1, 5, 5) > -0.8)
+
+
+def example_given_keys(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[GroupedQueryAttention, tuple[Tensor, ...]]:
+    """Return a node without rotation, an input, a mask, and finished keys and values."""
+    init = Init.seeded(seed, device, dtype)
+    node = GroupedQueryAttention(8, 4, 1, causal=False, rope_base=None, fused=False, init=init)
+    x, keys, values = init.normal(2, 3, 8), init.normal(2, 1, 5, 2), init.normal(2, 1, 5, 2)
+    return node, (x, init.uniform(2, 1, 3, 5) > -0.8, keys, values)

@@ -68,3 +68,13 @@ def example(
     node = LocalAttention(8, 4, 2, 1, fused=False, init=init)
     init.jitter(node, 0.1)
     return node, (init.normal(2, 4, 8),)
+
+
+def example_causal(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[LocalAttention, tuple[Tensor, ...]]:
+    """Return a node that looks back only, with the fused kernels, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    node = LocalAttention(16, 2, 1, 2, causal=True, init=init)
+    init.jitter(node, 0.1)
+    return node, (init.normal(2, 6, 16),)

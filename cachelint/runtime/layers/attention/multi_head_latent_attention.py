@@ -120,3 +120,13 @@ def example(
     node = MultiHeadLatentAttention(6, 2, 4, 3, rope_dim=2, fused=False, init=init)
     init.jitter(node, 0.1)
     return node, (init.normal(2, 3, 6),)
+
+
+def example_mask(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[MultiHeadLatentAttention, tuple[Tensor, ...]]:
+    """Return a causal node without rotation, with biases and the fused kernels, an input and a mask."""
+    init = Init.seeded(seed, device, dtype)
+    node = MultiHeadLatentAttention(6, 2, 8, 3, causal=True, init=init)
+    init.jitter(node, 0.1)
+    return node, (init.normal(2, 5, 6), init.uniform(2, 1, 5, 5) > -0.8)

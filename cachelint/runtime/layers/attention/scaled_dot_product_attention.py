@@ -71,7 +71,8 @@ class ScaledDotProductAttention(SaverAware, Node):
         return grads if mask is None else (*grads, None)
 
     def _takes_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
-        if self.fused is False:
+        recording = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+        if self.fused is False or recording:  # autograd can't differentiate the kernels' backward
             return False
         supported = kernels.supports(q, k, v)
         if self.fused and not supported:
@@ -98,7 +99,8 @@ def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -
     if bias is None:
         return torch.softmax(scores, -1)
     scores = scores + bias
-    return torch.softmax(scores, -1).masked_fill(torch.isneginf(scores), 0.0)
+    empty = torch.isneginf(scores).all(-1, keepdim=True)
+    return torch.softmax(scores.masked_fill(empty, 0.0), -1).masked_fill(empty, 0.0)
 
 
 def attention_backward(
@@ -144,3 +146,34 @@ def example(
         init.normal(2, 2, 5, 4),
         init.normal(2, 2, 5, 4),
     )
+
+
+def example_fused(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[ScaledDotProductAttention, tuple[Tensor, ...]]:
+    """Return a causal node that takes the fused kernels, and inputs for it, as many queries as keys."""
+    init = Init.seeded(seed, device, dtype)
+    q, k, v = init.normal(2, 2, 5, 8), init.normal(2, 2, 5, 8), init.normal(2, 2, 5, 8)
+    return ScaledDotProductAttention(causal=True, fused=True), (q, k, v)
+
+
+def example_fused_mask(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[ScaledDotProductAttention, tuple[Tensor, ...]]:
+    """Return a node with a window that takes the fused kernels; its mask leaves one query without a key."""
+    init = Init.seeded(seed, device, dtype)
+    q, k, v = init.normal(3, 4, 8), init.normal(3, 6, 8), init.normal(3, 6, 8)
+    mask = init.uniform(3, 4, 6) > -0.5
+    mask[0, 1] = False
+    return ScaledDotProductAttention(causal=True, window=4, scale=0.3, fused=True), (q, k, v, mask)
+
+
+def example_mask(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[ScaledDotProductAttention, tuple[Tensor, ...]]:
+    """Return a node without the fused kernels; its mask leaves one query without a key, and values are narrower."""
+    init = Init.seeded(seed, device, dtype)
+    q, k, v = init.normal(3, 4, 5), init.normal(3, 6, 5), init.normal(3, 6, 2)
+    mask = init.uniform(3, 4, 6) > -0.5
+    mask[0, 1] = False
+    return ScaledDotProductAttention(window=4, scale=0.3, fused=False), (q, k, v, mask)

@@ -77,3 +77,11 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     node = Conv1D(2, 3, 3, padding=1, init=init)
     init.jitter(node)
     return node, (init.normal(2, 2, 5),)
+
+
+def example_strided(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[Conv1D, tuple[Tensor, ...]]:
+    """Return a node with stride, dilation and an even kernel, without bias, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    return Conv1D(3, 2, 4, stride=2, padding=3, dilation=2, bias=False, init=init), (init.normal(2, 3, 11),)

@@ -79,3 +79,21 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     node = Dense(3, 4, activation=Sigmoid(), init=init)
     init.jitter(node)
     return node, (init.normal(2, 5, 3),)
+
+
+def example_linear(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[Dense, tuple[Tensor, ...]]:
+    """Return a node without bias and activation, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    return Dense(3, 4, bias=False, init=init), (init.normal(5, 3),)
+
+
+def example_gelu(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[Dense, tuple[Tensor, ...]]:
+    """Return a node with a GELU, whose derivative depends on where it is taken, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    node = Dense(4, 4, activation=Gelu(), init=init)
+    init.jitter(node)
+    return node, (init.normal(5, 4),)

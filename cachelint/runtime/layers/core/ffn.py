@@ -79,3 +79,11 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     node = FFN(3, 4, 2, bias=True, init=init)
     init.jitter(node)
     return node, (init.normal(2, 5, 3),)
+
+
+def example_geglu(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[FFN, tuple[Tensor, ...]]:
+    """Return a node with the gelu gate, without biases, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    return FFN(4, 5, 3, gate="geglu", init=init), (init.normal(6, 4),)

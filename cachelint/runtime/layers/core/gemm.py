@@ -54,3 +54,20 @@ def example(
     """Return a node and inputs for it."""
     init = Init.seeded(seed, device, dtype)
     return Gemm(alpha=0.5, beta=2.0, transpose_b=True), (init.normal(3, 4), init.normal(5, 4), init.normal(5))
+
+
+def example_two_inputs(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[Gemm, tuple[Tensor, ...]]:
+    """Return a node that transposes a, without c."""
+    init = Init.seeded(seed, device, dtype)
+    return Gemm(alpha=-2.0, transpose_a=True), (init.normal(4, 3), init.normal(4, 5))
+
+
+def example_column(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[Gemm, tuple[Tensor, ...]]:
+    """Return a node that transposes both, with c as a column."""
+    init = Init.seeded(seed, device, dtype)
+    node = Gemm(beta=0.5, transpose_a=True, transpose_b=True)
+    return node, (init.normal(4, 3), init.normal(5, 4), init.normal(3, 1))

@@ -43,3 +43,11 @@ def example(
     """Return a node and inputs for it."""
     init = Init.seeded(seed, device, dtype)
     return MatMul(), (init.normal(2, 3, 4), init.normal(4, 5))
+
+
+def example_transposed(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[MatMul, tuple[Tensor, ...]]:
+    """Return a node that transposes b, and inputs that broadcast."""
+    init = Init.seeded(seed, device, dtype)
+    return MatMul(transpose_b=True), (init.normal(1, 2, 3, 4), init.normal(5, 1, 6, 4))

@@ -72,3 +72,13 @@ def example(
 ) -> tuple[PolynomialExpansion, tuple[Tensor]]:
     """Return a node and an input for it."""
     return PolynomialExpansion(2, 3), (Init.seeded(seed, device, dtype).normal(2, 2),)
+
+
+def example_without_constant(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[PolynomialExpansion, tuple[Tensor, ...]]:
+    """Return a node without the constant term and an input with zeros."""
+    init = Init.seeded(seed, device, dtype)
+    x = init.normal(4, 3)
+    x[0, 1] = x[1] = 0
+    return PolynomialExpansion(3, 2, include_constant=False), (x,)

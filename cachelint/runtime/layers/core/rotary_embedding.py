@@ -54,3 +54,12 @@ def example(
 ) -> tuple[RotaryEmbedding, tuple[Tensor]]:
     """Return a node that starts at position two, and an input for it."""
     return RotaryEmbedding(0.5, offset=2), (Init.seeded(seed, device, dtype).normal(2, 3, 8),)
+
+
+def example_interleaved(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[RotaryEmbedding, tuple[Tensor, ...]]:
+    """Return a node that turns neighbouring features, an input and positions."""
+    init = Init.seeded(seed, device, dtype)
+    positions = torch.tensor([[0, 1, 2], [4, 0, 1]], device=device)
+    return RotaryEmbedding(interleaved=True), (init.normal(2, 2, 3, 4), positions)

@@ -75,3 +75,11 @@ def example(
     node = TemporalConvEncoder(2, 3, 4, init=init)
     init.jitter(node)
     return node, (init.normal(2, 2, 5),)
+
+
+def example_wide(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[TemporalConvEncoder, tuple[Tensor, ...]]:
+    """Return a node with a wider kernel and no biases, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    return TemporalConvEncoder(3, 4, 2, kernel_size=5, bias=False, init=init), (init.normal(3, 3, 7),)

@@ -38,3 +38,10 @@ def example(
 ) -> tuple[GELUBackward, tuple[Tensor]]:
     """Return a node and an input for it."""
     return GELUBackward(), (Init.seeded(seed, device, dtype).normal(2, 3),)
+
+
+def example_exact(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[GELUBackward, tuple[Tensor, ...]]:
+    """Return a node without the approximation and an input for it."""
+    return GELUBackward("none"), (Init.seeded(seed, device, dtype).normal(2, 3),)

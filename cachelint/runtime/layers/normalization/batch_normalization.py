@@ -75,3 +75,12 @@ def example(
     init = Init.seeded(seed, device, dtype)
     x, scale, bias, mean = init.normal(2, 3, 4), init.normal(3), init.normal(3), init.normal(3)
     return BatchNormalization(), (x, scale, bias, mean, init.uniform(3, low=0.5, high=2.0))
+
+
+def example_matrix(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[BatchNormalization, tuple[Tensor, ...]]:
+    """Return a node and inputs for it, x without axes beside batch and channels."""
+    init = Init.seeded(seed, device, dtype)
+    x, scale, bias, mean = init.normal(5, 3), init.normal(3), init.normal(3), init.normal(3)
+    return BatchNormalization(1e-3), (x, scale, bias, mean, init.uniform(3, low=0.5, high=2.0))

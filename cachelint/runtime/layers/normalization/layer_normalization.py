@@ -73,3 +73,13 @@ def example(
     node = LayerNormalization(4, init=init)
     init.jitter(node)
     return node, (init.normal(2, 3, 4),)
+
+
+def example_without_bias(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[LayerNormalization, tuple[Tensor, ...]]:
+    """Return a node without beta and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    node = LayerNormalization(5, 1e-3, bias=False, init=init)
+    init.jitter(node)
+    return node, (init.normal(3, 5),)

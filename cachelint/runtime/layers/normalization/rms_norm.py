@@ -72,3 +72,13 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     node = RMSNorm(4, init=init)
     init.jitter(node)
     return node, (init.normal(2, 3, 4),)
+
+
+def example_plain(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[RMSNorm, tuple[Tensor, ...]]:
+    """Return a node that writes the formula out, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    node = RMSNorm(5, 1e-3, fused=False, init=init)
+    init.jitter(node)
+    return node, (init.normal(3, 5),)

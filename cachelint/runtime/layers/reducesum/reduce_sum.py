@@ -43,3 +43,17 @@ def reference(node: ReduceSum, x: Tensor) -> Tensor:
 def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[ReduceSum, tuple[Tensor]]:
     """Return a node that sums over two axes, and an input for it."""
     return ReduceSum((0, -1)), (Init.seeded(seed, device, dtype).normal(2, 3, 4),)
+
+
+def example_keepdims(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[ReduceSum, tuple[Tensor, ...]]:
+    """Return a node that keeps the summed axes, and an input for it."""
+    return ReduceSum((1, -3), keepdims=True), (Init.seeded(seed, device, dtype).normal(2, 3, 4, 5),)
+
+
+def example_all(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[ReduceSum, tuple[Tensor, ...]]:
+    """Return a node that sums everything, and an input for it."""
+    return ReduceSum(), (Init.seeded(seed, device, dtype).normal(2, 3),)

@@ -71,3 +71,12 @@ def reference(node: Dropout, x: Tensor) -> Tensor:
 def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Dropout, tuple[Tensor]]:
     """Return a node that draws from torch's global stream, and an input for it."""
     return Dropout(0.4), (Init.seeded(seed, device, dtype).normal(3, 4),)
+
+
+def example_eval(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[Dropout, tuple[Tensor, ...]]:
+    """Return a node in eval mode and an input for it."""
+    node = Dropout(0.4)
+    node.eval()
+    return node, (Init.seeded(seed, device, dtype).normal(3, 4),)

@@ -55,3 +55,12 @@ def example(
 ) -> tuple[FeatureDropout, tuple[Tensor]]:
     """Return a node that draws from torch's global stream, and an input for it."""
     return FeatureDropout(0.4), (Init.seeded(seed, device, dtype).normal(2, 5, 3),)
+
+
+def example_eval(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[FeatureDropout, tuple[Tensor, ...]]:
+    """Return a node in eval mode and an input for it."""
+    node = FeatureDropout(0.4)
+    node.eval()
+    return node, (Init.seeded(seed, device, dtype).normal(2, 5),)

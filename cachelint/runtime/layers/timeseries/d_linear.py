@@ -79,3 +79,11 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     node = DLinear(6, 2, kernel=3, init=init)
     init.jitter(node)
     return node, (init.normal(2, 3, 6),)
+
+
+def example_short(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[DLinear, tuple[Tensor, ...]]:
+    """Return a node whose kernel is wider than the series, without biases, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    return DLinear(4, 3, kernel=9, bias=False, init=init), (init.normal(2, 3, 4),)

@@ -120,3 +120,11 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     node = NBeats(4, 2, blocks=2, layers=2, width=5, init=init)
     init.jitter(node)
     return node, (init.normal(3, 4),)
+
+
+def example_one_block(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[NBeats, tuple[Tensor, ...]]:
+    """Return a node with a single deep block and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    return NBeats(5, 3, blocks=1, layers=3, width=6, init=init), (init.normal(2, 5),)

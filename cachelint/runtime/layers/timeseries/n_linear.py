@@ -44,3 +44,11 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     node = NLinear(5, 2, init=init)
     init.jitter(node)
     return node, (init.normal(2, 3, 5),)
+
+
+def example_without_bias(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[NLinear, tuple[Tensor, ...]]:
+    """Return a node without bias and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    return NLinear(4, 3, bias=False, init=init), (init.normal(2, 4),)

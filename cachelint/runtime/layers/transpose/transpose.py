@@ -49,3 +49,17 @@ def reference(node: Transpose, x: Tensor) -> Tensor:
 def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Transpose, tuple[Tensor]]:
     """Return a node whose permutation is not its own inverse, and an input for it."""
     return Transpose((1, 2, 0)), (Init.seeded(seed, device, dtype).normal(2, 3, 4),)
+
+
+def example_reversed(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[Transpose, tuple[Tensor, ...]]:
+    """Return a node without a permutation and an input for it."""
+    return Transpose(), (Init.seeded(seed, device, dtype).normal(2, 3, 4, 5),)
+
+
+def example_negative(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[Transpose, tuple[Tensor, ...]]:
+    """Return a node with negative axes and an input for it."""
+    return Transpose((-1, 0, -2)), (Init.seeded(seed, device, dtype).normal(2, 3, 4),)
