@@ -10,7 +10,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
-from report_samples import CLEAN, DONE, EXP, FIELD, HOST, RELU, Sample
+from report_samples import CLEAN, DONE, EXP, FIELD, HOST, LIVE, RELU, Sample
 
 from cachelint.model import FieldClass
 from cachelint.report import Style, formats, renderer
@@ -34,8 +34,7 @@ def test_markdown() -> None:
     assert shown("markdown", Sample()) == (
         "| Type                         | Cached field(s)                  | Class          | Resolution |\n"
         "| ---------------------------- | -------------------------------- | -------------- | ---------- |\n"
-        "| [Exp](kernels/exp.py#L1)     | SAVE: `y`; SAFE: `scale`         | SAFE + SAVE    | `y`: save `y` with"
-        " ctx.save_for_backward |\n"
+        "| [Exp](kernels/exp.py#L1)     | SAVE: `y`; SAFE: `scale`         | SAFE + SAVE    | save `y` with ctx.save_for_backward |\n"
         "| [Relu](layers/relu.py#L9)    | `last_input`; never read: `mask` | RECOMPUTE      | `last_input`: read the"
         " live input `x`; `mask`: remove it |\n"
         "| [Done](layers/done.py#L3)    | registered: `x`                  | SAFE           | registered |\n"
@@ -59,8 +58,8 @@ def test_text() -> None:
     assert shown("text", Sample()) == (
         "Type   Cached field(s)               Class           Resolution"
         "                                            Where\n"
-        "Exp    SAVE: y; SAFE: scale          SAFE + SAVE     y: save `y` with ctx.save_for_backward"
-        "                kernels/exp.py:1\n"
+        "Exp    SAVE: y; SAFE: scale          SAFE + SAVE     save `y` with ctx.save_for_backward"
+        "                   kernels/exp.py:1\n"
         "Relu   last_input; never read: mask  RECOMPUTE       last_input: read the live input `x`; mask: remove it"
         "  layers/relu.py:9\n"
         "Done   registered: x                 SAFE            registered"
@@ -82,16 +81,24 @@ def test_rich_fits_the_terminal_and_says_the_same() -> None:
 
 
 def test_resolution_names_only_what_needs_work() -> None:
-    assert row(EXP).resolution_cell() == "y: save `y` with ctx.save_for_backward"
+    assert row(EXP).resolution_cell() == "save `y` with ctx.save_for_backward"
     assert row(RELU).resolution_cell() == "last_input: read the live input `x`; mask: remove it"
     assert row(DONE).resolution_cell() == "registered"
     assert row(replace(EXP, fields=(HOST,))).resolution_cell() == "nothing to do"
-    both = replace(EXP, fields=(FIELD, replace(FIELD, field="z")))
-    assert row(both).resolution_cell() == "save `y` with ctx.save_for_backward"
+    second = replace(FIELD, field="z", resolution="save `z` with ctx.save_for_backward")
+    assert row(replace(EXP, fields=(FIELD, second))).resolution_cell() == "save `y, z` with ctx.save_for_backward"
+    live = [replace(LIVE, field=name, resolution=f"read the live input {name}") for name in ("q", "k", "v")]
+    assert row(replace(EXP, fields=(*live, FIELD))).resolution_cell() == (
+        "read the live inputs q, k, v; save `y` with ctx.save_for_backward"
+    )
+    other = replace(LIVE, field="ctx", resolution="read the live input ctx.x")
+    assert row(replace(EXP, fields=(other, FIELD))).resolution_cell() == (
+        "ctx: read the live input ctx.x; save `y` with ctx.save_for_backward"
+    )
     twice = replace(EXP, fields=(FIELD, replace(FIELD, line=9), HOST))
     assert (row(twice).field_cell(), row(twice).resolution_cell()) == (
         "SAVE: y; SAFE: scale",
-        "y: save `y` with ctx.save_for_backward",
+        "save `y` with ctx.save_for_backward",
     )
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cachelint.model import FieldClass, FieldReport, TypeReport
 
+NOTHING = "nothing to do"
+"""The resolution of a field that is fine as it is."""
+
 HEAD = ("Type", "Cached field(s)", "Class", "Resolution")
+
+
+_PLURALS = ((" it is ", " they are "), ("the live input ", "the live inputs "))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +86,30 @@ def _remark(field: FieldReport, row: str) -> str:
 
 
 def _resolutions(fields: Sequence[FieldReport]) -> tuple[tuple[tuple[str, ...], str], ...]:
-    """What to do, grouped by remedy. A harmless field needs no word beside one that needs work."""
-    urgent = [field for field in fields if field.flagged or not field.read]
+    """What to do, grouped by remedy. A harmless field needs no word beside one that needs work.
+
+    Remedies that differ in the field's own name alone become one that names them all, and needs no label.
+    """
+    urgent = [field for field in fields if field.flagged or (not field.read and field.resolution != NOTHING)]
     if not urgent:
-        calm = "registered" if any(field.registered for field in fields) else "nothing to do"
+        calm = "registered" if any(field.registered for field in fields) else NOTHING
         return (((), calm),) if fields else ()
     groups: dict[str, list[str]] = {}
     for field in urgent:
-        names = groups.setdefault(field.resolution, [])
+        names = groups.setdefault(_named(field.field).sub("\0", field.resolution), [])
         if field.field not in names:
             names.append(field.field)
-    if len(groups) == 1 and len(urgent) == len(fields):
-        return (((), next(iter(groups))),)
-    return tuple((tuple(names), what) for what, names in groups.items())
+    told: list[tuple[tuple[str, ...], str]] = []
+    for template, names in groups.items():
+        what = template.replace("\0", ", ".join(names))
+        if len(names) > 1 and "\0" in template:
+            for one, many in _PLURALS:
+                what = what.replace(one, many)
+        alone = "\0" in template or (len(groups) == 1 and len(urgent) == len(fields))
+        told.append((() if alone else tuple(names), what))
+    return tuple(told)
+
+
+def _named(name: str) -> re.Pattern[str]:
+    """The name as a word of its own, not as part of a longer one or of an attribute."""
+    return re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w.\[])")
