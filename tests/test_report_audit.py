@@ -34,7 +34,8 @@ def test_markdown() -> None:
     assert shown("markdown", Sample()) == (
         "| Type                         | Cached field(s)                  | Class          | Resolution |\n"
         "| ---------------------------- | -------------------------------- | -------------- | ---------- |\n"
-        "| [Exp](kernels/exp.py#L1)     | SAVE: `y`; SAFE: `scale`         | SAFE + SAVE    | save `y` with ctx.save_for_backward |\n"
+        "| [Exp](kernels/exp.py#L1)     | SAVE: `y`; SAFE: `scale`         | SAFE + SAVE    | save `y` with"
+        " ctx.save_for_backward |\n"
         "| [Relu](layers/relu.py#L9)    | `last_input`; never read: `mask` | RECOMPUTE      | `last_input`: read the"
         " live input `x`; `mask`: remove it |\n"
         "| [Done](layers/done.py#L3)    | registered: `x`                  | SAFE           | registered |\n"
