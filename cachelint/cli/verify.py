@@ -26,6 +26,7 @@ Arguments, one --input each, in order:
 @click.option("--input", "inputs", multiple=True, metavar="SPEC", help="One argument of forward; repeat it.")
 @click.option("--init", "options", multiple=True, metavar="NAME=VALUE", help="An argument of the constructor.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=NUMBER", help="The value of a named size.")
+@click.option("--example", default="", metavar="NAME", help="Use the function example_NAME instead of example.")
 @click.option("--device", default="cpu", show_default=True, help="Where to run.")
 @click.option("--dtype", default="float32", show_default=True, help="Dtype of tensors that name none.")
 @click.option("--seed", default=0, show_default=True, help="Seed of every random draw.")
@@ -38,6 +39,7 @@ def command(
     inputs: tuple[str, ...],
     options: tuple[str, ...],
     sizes: tuple[str, ...],
+    example: str,
     device: str,
     dtype: str,
     seed: int,
@@ -67,6 +69,7 @@ def command(
             device=checked_device(device),
             dtype=runtime.dtype_named(dtype),
             seed=seed,
+            example=example,
         )
         found = verify(load(target), setup, order=order, live_inputs=not without_live_inputs, autograd=autograd)
     except (TargetError, runtime.SpecError) as error:

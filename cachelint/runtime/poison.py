@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from cachelint.runtime.errors import RuntimeContractError
 from cachelint.runtime.poison_fill import Pattern
-from cachelint.runtime.poison_holders import holders
+from cachelint.runtime.poison_holders import holders, persistent
 from cachelint.runtime.poison_watch import Held, Watch
 from cachelint.runtime.storages import tensors_in
 from cachelint.runtime.subject import Gradients, Maker, replaced, subject, upstream
@@ -139,6 +139,7 @@ def prove(
     live_inputs: bool = True,
     autograd: bool = False,
     patterns: Sequence[Pattern] = (Pattern.NAN, Pattern.WRONG),
+    fresh: Callable[[], object] | None = None,
 ) -> Proof:
     """Test ``target`` on ``inputs``, which are copied and not touched.
 
@@ -146,7 +147,8 @@ def prove(
     ``torch.nn.Module``, or a callable that autograd differentiates. ``inputs`` are tensors of any shape (floating-point
     ones get gradients), containers of tensors, or other values. Random draws come from ``seed``. ``order=2`` tests the
     second derivative as well. ``live_inputs=False`` calls a hand-written backward with the gradient alone; ``autograd``
-    differentiates such a layer through its forward instead.
+    differentiates such a layer through its forward instead. Layers are copied for every run; ``fresh`` makes them anew
+    instead, for those whose copies are not the same (what is ``Persistent`` is not copied).
 
     Raises:
         PoisonError: ``target`` fails without poison, or nothing can be differentiated.
@@ -154,7 +156,7 @@ def prove(
     """
     if any(tensor.device.type == "meta" for tensor in tensors_in(list(inputs))):
         raise PoisonError("poison needs values, and tensors on the meta device have none")
-    maker = subject(target, live_inputs=live_inputs, autograd=autograd)
+    maker = subject(target, live_inputs=live_inputs, autograd=autograd, fresh=fresh)
     clean = _clean(maker, inputs, seed, order)
     noise = _noise(clean.gradients, _clean(maker, inputs, seed, order).gradients)
     everything = [held.key for held in clean.held]
@@ -224,6 +226,7 @@ def _run(
             live = tuple(replaced(value, lambda tensor: tensor.detach().clone()) for value in arguments.given)
             grads = upstream(outputs, seed + 7919)
             arguments.given = ()  # whoever else still holds an input is what we look for
+            watch.register(*persistent(made.receivers))
             held = watch.held(outputs, holders(made.receivers, outputs))
             registered = watch.registered()
             watch.strike(chosen, pattern, outputs)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
+from cachelint.runtime.persistent import Persistent
 from cachelint.runtime.storages import key_of, storages_of
 
 LIMIT = 200_000
@@ -36,7 +37,20 @@ _CLOSED = (
 
 
 def reach(root: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Every tensor below ``root`` with its path, such as ``self.blocks[0].cache``; each object is opened once."""
+    """Every tensor below ``root`` with its path, such as ``self.blocks[0].cache``, each once."""
+    return ((path, value) for path, value in objects(root, name) if isinstance(value, Tensor))
+
+
+def persistent(receivers: Mapping[str, object]) -> Iterator[Tensor]:
+    """What the receivers keep in ``Persistent``: under the contract until it is invalidated."""
+    for receiver in receivers.values():
+        for _, value in objects(receiver):
+            if isinstance(value, Persistent):
+                yield from (tensor for _, tensor in reach(value))
+
+
+def objects(root: object, name: str = "") -> Iterator[tuple[str, object]]:
+    """``root`` and every object below it with its path; each object is opened once, plain values and classes never."""
     seen: set[int] = set()
     pending: list[tuple[str, object]] = [(name, root)]
     while pending and len(seen) < LIMIT:
@@ -44,8 +58,8 @@ def reach(root: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
         if isinstance(value, _CLOSED) or id(value) in seen:
             continue
         seen.add(id(value))
+        yield path, value
         if isinstance(value, Tensor):
-            yield path, value
             if value.is_leaf and value.grad is not None:
                 pending.append((f"{path}.grad", value.grad))
             continue

@@ -57,12 +57,19 @@ Maker = Callable[[], tuple[Subject, str]]
 """Makes a fresh subject, with a note: empty, or why it shares state with the ones made before."""
 
 
-def subject(target: object, *, live_inputs: bool = True, autograd: bool = False) -> Maker:
+def subject(
+    target: object,
+    *,
+    live_inputs: bool = True,
+    autograd: bool = False,
+    fresh: Callable[[], object] | None = None,
+) -> Maker:
     """A maker of subjects for ``target``.
 
     ``target`` is a ``torch.autograd.Function`` subclass, an object with ``forward`` and a hand-written ``backward``, a
     ``torch.nn.Module``, or any callable. ``live_inputs=False`` leaves the live inputs out of a hand-written backward;
-    ``autograd`` differentiates such an object through its forward instead. Layers are copied for every run.
+    ``autograd`` differentiates such an object through its forward instead. Layers are copied for every run, or made by
+    ``fresh``.
 
     Raises:
         TypeError: ``target`` is none of these.
@@ -76,14 +83,15 @@ def subject(target: object, *, live_inputs: bool = True, autograd: bool = False)
     if not by_hand and not callable(target):
         raise TypeError(f"{type(target).__name__} can't be called and has no forward and backward")
 
-    def fresh() -> tuple[Subject, str]:
-        again, note = _copied(target)
+    def made() -> tuple[Subject, str]:
+        again: Any
+        again, note = (fresh(), "") if fresh is not None else _copied(target)
         name = getattr(target, "__qualname__", None) or type(target).__name__
         if by_hand:
             return ByHand(again, name, live_inputs), note
         return Autograd(again, name, {"self" if _is_layer(again) else name: again}), note
 
-    return fresh
+    return made
 
 
 def is_by_hand(target: object) -> bool:

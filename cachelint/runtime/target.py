@@ -31,7 +31,10 @@ class TargetError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How to make a target and its arguments. ``sizes`` are the named sizes, ``options`` go to a constructor."""
+    """How to make a target and its arguments. ``sizes`` are the named sizes, ``options`` go to a constructor.
+
+    ``example`` names one of several example functions: ``relu`` stands for ``example_relu``.
+    """
 
     specs: tuple[Spec, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -39,6 +42,7 @@ class Setup:
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
     seed: int = 0
+    example: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +86,10 @@ class Target:
         return value, inputs
 
     def _example(self, setup: Setup) -> tuple[Any, tuple[Any, ...]] | None:
-        name = self.name.rpartition(".")[2]
-        function = getattr(self.module, f"example_{name}", None) or getattr(self.module, "example", None)
+        function = getattr(self.module, f"example_{setup.example}" if setup.example else "example", None)
         if not callable(function):
+            if setup.example:
+                raise TargetError(f"{self.label}: its module has no function example_{setup.example}")
             return None
         given = {"seed": setup.seed, "device": setup.device, "dtype": setup.dtype, **setup.sizes}
         found = self._call(function, given, "its example function")
