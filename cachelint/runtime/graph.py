@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -111,7 +111,7 @@ class Graph:
             NodeError: a node raised; nothing stays pinned.
         """
         values = self._begin(inputs)
-        with self._releasing_on_error(), self._context():
+        with self._releasing_on_error(), torch.no_grad(), self._placed():
             for vertex in self.plan.vertices:
                 values[vertex.name] = self._run_forward(vertex, values)
             self._values = values
@@ -127,7 +127,7 @@ class Graph:
 
         def step(index: int) -> None:
             vertex = self.plan.vertices[index]
-            with state.restored(), self._context():
+            with state.restored(), torch.no_grad(), self._placed():
                 values[vertex.name] = self._run_forward(vertex, values)
 
         with self._releasing_on_error():
@@ -182,7 +182,7 @@ class Graph:
         values = self._values
         if values is None:
             raise GraphError("backward needs a forward before it; each forward serves one backward")
-        with self._releasing_on_error(), self._context():
+        with self._releasing_on_error(), torch.no_grad(), self._placed():
             pending: dict[Ref, _Sum] = defaultdict(_Sum)
             for ref, grad in zip(self.plan.outputs, self._seeds(grads, values), strict=True):
                 if grad is not None:
@@ -250,8 +250,8 @@ class Graph:
             self.mark_step_boundary()
             raise
 
-    def _context(self) -> AbstractContextManager[None]:
-        return _entered(torch.no_grad(), self.arena.place() if self.arena is not None else nullcontext())
+    def _placed(self) -> AbstractContextManager[object]:
+        return nullcontext() if self.arena is None else self.arena.place()
 
     # ---- the nodes
 
@@ -383,14 +383,6 @@ def _fits(tensor: Tensor, shape: Shape) -> bool:
     return len(tensor.shape) == len(shape) and all(
         want is None or have == want for have, want in zip(tensor.shape, shape, strict=True)
     )
-
-
-@contextmanager
-def _entered(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for context in contexts:
-            stack.enter_context(context)
-        yield
 
 
 @contextmanager

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -45,8 +44,7 @@ class SaverAware(Walkable):
         return {name: value for name, value in self.__dict__.items() if name != "_saver"}
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(NamedTuple):
     """One registered tensor with the arena memory that was pinned for it, None if it is not arena memory."""
 
     tensor: Tensor
@@ -66,11 +64,14 @@ class SavedSets:
 
     def add(self, owner: Hashable, tensors: tuple[Tensor | None, ...]) -> None:
         """Append ``tensors`` to the set of ``owner`` and pin them."""
-        for tensor in tensors:
-            if tensor is not None:
-                entry = Saved(tensor, pin(tensor))
-                with self._lock:
-                    self._sets.setdefault(owner, []).append(entry)
+        entries: list[Saved] = []
+        try:
+            for tensor in tensors:
+                if tensor is not None:
+                    entries.append(Saved(tensor, pin(tensor)))
+        finally:  # a pin that raises leaves the earlier ones to the release
+            with self._lock:
+                self._sets.setdefault(owner, []).extend(entries)
 
     def release(self, owner: Hashable) -> int:
         """Unpin and drop the set of ``owner``; how many entries it had."""

@@ -207,9 +207,9 @@ def one_step(rng: random.Random, program: Program, arena: Arena, device: str, co
         assert len(graph.sets) == 0
 
 
-@pytest.mark.parametrize("steps", [1_500, pytest.param(10_000, marks=pytest.mark.nightly)])
-def test_soak(device: str, steps: int) -> None:
-    soak(steps, seed=steps, device=device)
+def test_soak(device: str) -> None:
+    """About half a minute on the CPU; on CUDA, where each of the tiny operators is a launch, fewer steps."""
+    soak(10_000 if device == "cpu" else 2_000, seed=1, device=device)
 
 
 def test_the_soak_sees_a_layer_that_does_not_register(device: str) -> None:
