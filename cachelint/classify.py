@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import math
 import os
 from dataclasses import dataclass
 
+from cachelint.collect import uses
 from cachelint.collect.log import Write
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.values import (
@@ -98,6 +100,8 @@ def _fields(analysis: Analysis, settings: Settings) -> list[FieldReport]:
             value = join(value, event.value)
         persistent = _crosses_steps(name, events, analysis)
         verdict = judge(value, analysis, outputs, persistent, settings)
+        if verdict.origin is Origin.INPUT and uses.only_foreign(name, analysis):
+            verdict = _handle_only(verdict)
         full = carried(value)
         registered = bool(saved and full.roots & saved) and verdict.cls is not FieldClass.SAFE
         read = name in reads or escaped
@@ -107,6 +111,7 @@ def _fields(analysis: Analysis, settings: Settings) -> list[FieldReport]:
     return reports
 
 
+_INSTANCES = frozenset(("layer", "graph-node"))
 _CORE = frozenset("saved_tensors save_for_backward needs_input_grad saver _saver training".split())
 
 
@@ -123,6 +128,15 @@ def output_roots(analysis: Analysis) -> frozenset[str]:
     return frozenset(root for root in roots if root.startswith(("n", "output")))
 
 
+def _handle_only(verdict: Verdict) -> Verdict:
+    """A parameter object kept for attributes that no tensor has: its values go another way."""
+    told = "backward reads only attributes of it that tensors don't have"
+    last = verdict.value.why
+    where = Why(last.path, last.line, told, last) if last is not None else None
+    value = replace(verdict.value, sure=LOW, why=where)
+    return Verdict(FieldClass.SAFE, Storage.HOST, Origin.PERSISTENT, False, LIVE, value)
+
+
 def _saved_roots(analysis: Analysis) -> frozenset[str]:
     roots: set[str] = set()
     for save in analysis.log.saves:
@@ -133,12 +147,12 @@ def _saved_roots(analysis: Analysis) -> frozenset[str]:
 
 def _crosses_steps(name: str, events: list[Write], analysis: Analysis) -> bool:
     """A layer's field that forward reads before it writes it, or writes only when it is not there yet."""
-    if not analysis.unit.receiver_is_self:
-        return False
+    if analysis.unit.dialect.name not in _INSTANCES:
+        return False  # a node of autograd lives for one call
     log = analysis.log
     if not any(carried(e.value).kinds & (DEVICE | UNKNOWN) for e in events):
         return False
-    first = min(e.order for e in events)
+    first = min((e.order for e in events if not e.guards), default=math.inf)
     early = any(r.field == name and r.phase == "forward" and r.unset and r.order < first for r in log.reads)
     guarded = all(_guarded(e, name, log.initial) for e in events)
     return early or guarded

@@ -39,6 +39,8 @@ class Read:
     path: Path
     unset: bool = False
     sure: bool = True
+    scope: ast.AST | None = None
+    """The function whose body the read stands in."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

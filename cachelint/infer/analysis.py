@@ -23,7 +23,6 @@ from cachelint.infer.values import (
     NONE,
     PERSIST,
     UNKNOWN,
-    Const,
     Inst,
     Recv,
     Seq,
@@ -71,6 +70,7 @@ def _interpret(
     machine.log = ReceiverLog(frozenset(spec.api), frozenset(spec.save), frozenset(spec.read_back))
     machine.receiver_class = unit.info
     machine.receiver_is_self = unit.receiver_is_self
+    machine.dialect_bases = frozenset(spec.bases)
     receiver = Value(HOST, ref=Recv(machine.log))
     analysis = Analysis(unit, machine, None, ())
     try:
@@ -368,9 +368,11 @@ def _settle(unit: Unit, first: Analysis, project: Project) -> dict[str, Outcome]
         outcome = settle(symbol)
         if not outcome.kinds:
             outcome = _fallback(name, symbol.kind, machine)
-        if symbol.foreign and not symbol.tensor_use and outcome.kinds & DEVICE:
-            outcome = _maybe_foreign(outcome, name, first)
         settled[name] = outcome
+    for name in settled:
+        items = settled.get(f"{name}[]")
+        if items is not None and items.kinds & DEVICE and items.sure > LOW and not settled[name].kinds & DEVICE:
+            settled[name] = Outcome(DEVICE | HOST | settled[name].kinds, items.sure, items.why)
     return settled
 
 
@@ -386,6 +388,9 @@ def _fallback(name: str, kind: str, machine: Machine) -> Outcome:
     optional = NONE if symbol.optional else 0
     if kind == "star":
         return Outcome(DEVICE | HOST, LOW, Why(*where, f"{symbol.label}: callers may pass tensors"))
+    if kind in ("result", "item") and symbol.prior == DEVICE:
+        told = f"{symbol.label}, whose code is not here, was given tensors"
+        return Outcome(DEVICE | optional, MEDIUM, Why(*where, told))
     if kind == "result":
         side = DEVICE if symbol.prior != HOST and suggests(name.partition("(")[0]) == DEVICE else HOST
         return Outcome(side | optional, LOW, Why(*where, f"{symbol.label}: nothing shows what it is"))
@@ -396,10 +401,6 @@ def _fallback(name: str, kind: str, machine: Machine) -> Outcome:
     if kind in ("attr", "self", "item", "kwarg"):
         return Outcome(HOST | optional, LOW, Why(*where, f"{symbol.label}: nothing uses it as a tensor"))
     return Outcome(HOST | optional, LOW, Why(*where, f"{symbol.label}: nothing uses it as a tensor"))
-
-
-def _maybe_foreign(outcome: Outcome, name: str, first: Analysis) -> Outcome:
-    return outcome
 
 
 def _note_gradients(unit: Unit, first: Analysis) -> None:
@@ -430,5 +431,3 @@ def _note_gradients(unit: Unit, first: Analysis) -> None:
         else:
             symbol.note(HOST, HINT, Why(path, line, f"backward returns None for `{names[position]}`"))
 
-
-_ = (Const, MEDIUM)

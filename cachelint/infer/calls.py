@@ -128,6 +128,8 @@ class Calls(Library):
         if func.kernel:
             return self.launch(Value(HOST, ref=func), args, kwargs, node)
         target = func.node
+        if getattr(target, "name", "") in ARRAY_MODULE_GETTERS:
+            return Value(HOST, ref=Ext("numpy"))
         if id(target) in self.stack or len(self.stack) >= 9:
             return self.unfollowed(args, kwargs, node)
         if self.log.phase == "backward" and func.env is None and not self.worth_following(args, kwargs):
@@ -589,12 +591,13 @@ class Calls(Library):
         log = self.log
         current = log.attrs.get(name)
         if current is not None:
-            log.reads.append(self.event(name, node))
+            log.reads.append(self.event(name, node, unset="maybe-unset" in current.tags))
             if "maybe-unset" in current.tags and name in log.initial:
                 return join(current, log.initial[name])
             return current
         if name in log.read_back and name not in log.save_names:
-            if self.receiver_class is not None and self.find_method(self.receiver_class, name) is not None:
+            found = self.find_method(self.receiver_class, name) if self.receiver_class is not None else None
+            if found is not None and not self.is_dialect_base(found[1]):
                 pass
             elif name.startswith("saved_") and name != "saved_tensor":
                 return self.read_saved(node)
@@ -603,7 +606,8 @@ class Calls(Library):
         if name in log.api:
             if name == "needs_input_grad":
                 return Value(HOST, ref=Seq(None, HOST_VALUE))
-            if self.receiver_class is None or self.find_method(self.receiver_class, name) is None:
+            found = self.find_method(self.receiver_class, name) if self.receiver_class is not None else None
+            if found is None or self.is_dialect_base(found[1]):
                 return Value(HOST, ref=Attr(base, name))
         if name == "__dict__":
             log.escapes.append(self.event("*", node, sure=False))
@@ -718,6 +722,26 @@ class Calls(Library):
 
             symbol.later.append(look)
 
+    def is_dialect_base(self: Machine, info: ClassInfo) -> bool:  # type: ignore[misc]
+        """Whether a class of the project is itself the dialect's base (a framework that lints itself)."""
+        return f"{info.module.name}.{info.qualname}" in self.dialect_bases
+
+    def opaque_result(self: Machine, node: ast.AST, name: str, inner: list[Value]) -> Value:  # type: ignore[misc]
+        """What unseen code returned that was given tensors: most likely tensors, unless it is used otherwise."""
+        made = self.made(node, f"the result of {name}, whose code is not here", tuple(inner), floor=OPAQUE)
+        line = getattr(node, "lineno", 0)
+        value = self.symbol(
+            f"{name}():{line}",
+            "result",
+            f"the result of {name}",
+            self.frame.module,
+            line,
+            cost=made.cost,
+            deps=made.deps,
+            prior=DEVICE,
+        )
+        return replace(value, roots=made.roots, why=made.why, sure=min(value.sure, MEDIUM) or MEDIUM)
+
     def opaque_call(  # type: ignore[misc]
         self: Machine, func: Value, args: list[Value], kwargs: dict[str, Value], node: ast.AST, name: str
     ) -> Value:
@@ -733,11 +757,7 @@ class Calls(Library):
                         self.heap[root] = content if root not in self.heap else join(self.heap[root], content)
         inner = [carried(value) for value in everything]
         if any(value.kinds & DEVICE for value in inner):
-            return replace(
-                self.made(node, f"the result of {name}, whose code is not here", tuple(inner), floor=OPAQUE),
-                sure=MEDIUM,
-                tags=frozenset(("opaque",)),
-            )
+            return self.opaque_result(node, name, inner)
         if not any(value.kinds & UNKNOWN for value in inner):
             return Value(HOST, sure=MEDIUM, why=self.why(node, f"{name} is given host values only"))
         return self.symbol(
@@ -749,6 +769,9 @@ class Calls(Library):
             cost=OPAQUE,
             deps=frozenset().union(*(value.deps for value in inner)),
         )
+
+
+ARRAY_MODULE_GETTERS = frozenset(("get_array_module", "array_namespace"))
 
 
 def kernel_parameter(func: Func, name: str) -> int:

@@ -12,6 +12,7 @@ from cachelint.infer.values import (
     CHEAP,
     CONST,
     DEVICE,
+    EXPENSIVE,
     HIGH,
     HOST,
     HOST_VALUE,
@@ -153,6 +154,8 @@ class Expressions:
         if isinstance(left.ref, Seq) or isinstance(right.ref, Seq):
             return self.join_sequences(left, right, op)
         if (left.kinds | right.kinds) & (DEVICE | UNKNOWN):
+            if isinstance(op, ast.Div) and "exp" in left.tags and "sum of exp" in right.tags:
+                return self.made(node, "a softmax, written out", (left, right), floor=EXPENSIVE)
             if isinstance(op, ast.Mod) and isinstance(left.const, str):
                 return HOST_VALUE
             return self.made(node, "elementwise arithmetic", (left, right), floor=CHEAP)
@@ -586,6 +589,8 @@ class Expressions:
         symbol = self.symbols.get(owner)
         if symbol is not None and name not in ("grad", "requires_grad"):
             symbol.foreign.add(name)
+            if symbol.kind in ("result", "item"):
+                self.note(base, HOST, WEAK, node, f"its attribute `.{name}` is read, which tensors don't have")
         side = suggests(name)
         value = self.symbol(
             f"{owner}.{name}",

@@ -29,6 +29,7 @@ from cachelint.infer.values import (
     Cls,
     Const,
     Ext,
+    Func,
     Inst,
     Partial,
     Recv,
@@ -126,7 +127,7 @@ _HOST_HINTS = ("is_", "has_", "use_", "should_", "check_", "can_", "get_num_", "
 _HOST_TAILS = ("_size", "_rank", "_dtype", "_device", "_enabled", "_available", "_capability", "_version", "_supported",
                "_group", "_name", "_config", "_type", "_mode", "_count", "_block", "_blocks", "_warps", "_shape", "_dim",
                "_dims", "_settings", "_kernel", "_stream", "_format", "_num_sms", "_is_available")  # fmt: skip
-_ARRAY_MODULE = ("get_array_module", "get_module", "array_namespace")
+_ARRAY_MODULE = ("get_array_module", "array_namespace")
 
 
 class Library:
@@ -145,6 +146,10 @@ class Library:
         last = dotted.rpartition(".")[2]
         if last in _ARRAY_MODULE:
             return Value(HOST, ref=Ext("numpy"))
+        if dotted.startswith("torch.ops."):
+            own = self.own_operator(dotted, node)
+            if own is not None:
+                return self.call(own, args, kwargs, node)
         category = table.functions.get(dotted)
         multi = table.multi.get(dotted)
         if multi is not None and (category is None or self.several(args, kwargs)):
@@ -172,6 +177,12 @@ class Library:
             self.fill(out, result, node)
             return out
         return result
+
+    def own_operator(self: Machine, dotted: str, node: ast.Call) -> Value | None:  # type: ignore[misc]
+        """``torch.ops.ns.name`` where the calling module itself defines ``name`` as a custom operator."""
+        name = dotted.split(".")[3] if dotted.count(".") >= 3 else ""
+        found = self.global_name(self.frame.module, name) if name else None
+        return found if found is not None and isinstance(found.ref, Func) else None
 
     def several(self: Machine, args: list[Value], kwargs: dict[str, Value]) -> bool:  # type: ignore[misc]
         """Whether a reduction is called in its form with several results (a dimension is given)."""
@@ -250,7 +261,10 @@ class Library:
             return Value(HOST, ref=Seq(None, replace(part, param=None)))
         if category in ("elementwise", "index", "rowstat", "copy"):
             what = {"rowstat": f"{name}: a row statistic", "index": f"{name}: index arithmetic or a copy"}
-            return self.made(node, what.get(category, f"{name}: elementwise"), everything, floor=CHEAP, kinds=kinds)
+            made = self.made(node, what.get(category, f"{name}: elementwise"), everything, floor=CHEAP, kinds=kinds)
+            if name == "exp":
+                return made.tagged("exp")
+            return made.tagged("sum of exp") if name == "sum" and "exp" in first.tags else made
         if category == "constant":
             if any(carried(v).kinds & (DEVICE | UNKNOWN) for v in args) and name in _FROM_DATA:
                 return self.made(node, f"{name}: a copy", tuple(args), floor=CHEAP, kinds=DEVICE)
@@ -429,10 +443,11 @@ class Library:
     ) -> Value:
         """A method of something that is not a tensor."""
         if base.param is not None:
-            self.note(base, HOST, HINT, node, f"its method `.{name}()` is called")
             symbol = self.symbols.get(base.param)
             if symbol is not None:
                 symbol.foreign.add(f"{name}()")
+                strength = FAIR if symbol.kind in ("result", "item") else HINT
+                self.note(base, HOST, strength, node, f"its method `.{name}()` is called")
         if name in ("get_states", "get_rng_state", "get_state") and "rng" in _source(node).lower():
             made = self.made(node, f"{name}: generator state", (), floor=RANDOM, kinds=DEVICE)
             return replace(made, cost=RANDOM, sure=MEDIUM)
@@ -448,8 +463,7 @@ class Library:
         inner = [carried(value) for value in (*args, *kwargs.values())]
         text = _source(node)
         if any(value.kinds & DEVICE for value in inner):
-            made = self.made(node, f"what {text} returned", tuple(inner), floor=OPAQUE)
-            return replace(made, sure=MEDIUM)
+            return self.opaque_result(node, text, inner)
         if any(value.kinds & UNKNOWN for value in inner) or base.kinds & UNKNOWN:
             return self.symbol(
                 f"{text}():{node.lineno}",

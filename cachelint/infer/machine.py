@@ -64,6 +64,7 @@ class Frame:
     self_name: str = ""
     generator: bool = False
     globals: set[str] = field(default_factory=set)
+    node: ast.AST | None = None
 
 
 class Machine(Expressions, Calls):
@@ -93,6 +94,7 @@ class Machine(Expressions, Calls):
         self.memo: dict[object, Value] = {}
         self.mros: dict[int, list[ClassInfo]] = {}
         self.receiver_is_self = False
+        self.dialect_bases: frozenset[str] = frozenset()
 
     # -- symbols -----------------------------------------------------------------------------------------------------
 
@@ -173,6 +175,7 @@ class Machine(Expressions, Calls):
         before = getattr(self, "frame", None)
         frame = Frame(env, module, name or getattr(node, "name", "lambda"), owner, closure)
         frame.self_name = self_name
+        frame.node = node
         frame.depth = len(self.stack)
         self.frame = frame
         self.stack.append(id(node))
@@ -226,7 +229,23 @@ class Machine(Expressions, Calls):
         found = self.project.resolve(module, name)
         if found is None:
             return None
+        if isinstance(found.binding, ast.expr) and found.module is module:
+            best = self._best_alternative(module, name)
+            if best is not None:
+                return best
         return self.from_resolved(found.binding, found.module, found.dotted, name)
+
+    def _best_alternative(self, module: ModuleInfo, name: str) -> Value | None:
+        """Of several module-level assignments (``if torch_has_it: f = torch.ops… else: f = _f``) the one with code."""
+        bindings = module.lookup(name)
+        if len(bindings) < 2:
+            return None
+        for binding in bindings:
+            if isinstance(binding, (ast.Name, ast.Attribute)):
+                value = self.module_expression(binding, module, name)
+                if isinstance(value.ref, (Func, Cls)):
+                    return value
+        return None
 
     def from_resolved(self, binding: object, module: ModuleInfo | None, dotted: str, name: str) -> Value:
         """The value behind a resolved name."""
@@ -407,8 +426,13 @@ class Machine(Expressions, Calls):
                 own = element
                 if isinstance(part, ast.Starred):
                     own = Value(HOST, ref=Seq(None, element, mutable=True))
+                elif value.param is not None and value.kinds & UNKNOWN:
+                    own = self.item_symbol(value, node, position)
                 elif element.roots and element.cost >= OPAQUE:
+                    known = self.settled.get(f"{value.param}[{position}]") if value.param is not None else None
                     own = replace(element, roots=frozenset(f"{root}#{position}" for root in element.roots), param=None)
+                    if known is not None and known.kinds:
+                        own = replace(own, kinds=known.kinds, sure=known.sure)
                 self.assign(part, own, node)
             return
         for part, item in zip(target.elts, items, strict=True):
@@ -667,6 +691,7 @@ class Machine(Expressions, Calls):
             self.path,
             unset,
             sure,
+            self.frame.node,
         )
 
     def do_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -734,18 +759,24 @@ class Machine(Expressions, Calls):
             return self.item_symbol(value, node)
         return replace(value, param=None, kinds=(value.kinds & ~NONE) or UNKNOWN)
 
-    def item_symbol(self, value: Value, node: ast.AST) -> Value:
-        """The items of an unknown container share one symbol."""
+    def item_symbol(self, value: Value, node: ast.AST, position: int | None = None) -> Value:
+        """The items of an unknown container: a symbol for each known position, one for the others together."""
         assert value.param is not None
-        return self.symbol(
-            f"{value.param}[]",
+        owner = self.symbols.get(value.param)
+        place = "" if position is None else str(position)
+        item = self.symbol(
+            f"{value.param}[{place}]",
             "item",
             f"an item of `{value.param}`",
             self.frame.module,
             getattr(node, "lineno", 0),
             deps=value.deps,
             cost=value.cost,
+            prior=owner.prior if owner is not None else 0,
         )
+        if value.cost < OPAQUE:
+            return item
+        return replace(item, roots=frozenset(f"{root}#{place}" for root in value.roots), why=value.why)
 
 
 class Chain(dict[str, Value]):
