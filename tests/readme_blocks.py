@@ -1,7 +1,8 @@
 """The commands in the README and what they print.
 
 ``python tests/readme_blocks.py`` writes their output anew: read the diff. A console block starts with ``$ command``;
-what follows is its output, in which ``[...]`` stands for any lines or any part of one. The table between the two ``rules`` marks comes from the catalogue.
+what follows is its output, in which ``[...]`` stands for any lines or any part of one. The table between the two
+``rules`` marks comes from the catalogue.
 """
 
 from __future__ import annotations
