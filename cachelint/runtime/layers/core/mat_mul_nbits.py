@@ -76,9 +76,9 @@ class MatMulNBits(Node):
 
     def _dequantise(self) -> Tensor:
         scale = self._by_column(self.scale)
-        codes = unpack(self.codes, self.bits)[:, : self.out_features].to(scale.dtype)
+        codes: Tensor = unpack(self.codes, self.bits)[:, : self.out_features].to(scale.dtype)
         if self.zero_point is None:
-            return scale * (codes - 2 ** (self.bits - 1))
+            return scale * (codes - (1 << (self.bits - 1)))
         return scale * (codes - self._by_column(self.zero_point))
 
     def _by_column(self, values: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ class MatMulNBits(Node):
 def unpack(codes: Tensor, bits: int) -> Tensor:
     """The codes in each byte, the lowest first: uint8 ``[R, C]`` to ``[R, C * 8 / bits]``."""
     shifts = torch.arange(0, 8, bits, device=codes.device, dtype=torch.uint8)
-    return ((codes.unsqueeze(-1) >> shifts) & (2**bits - 1)).flatten(1)
+    return ((codes.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)).flatten(1)
 
 
 def quantise(
@@ -106,7 +106,7 @@ def quantise(
     size = -(-columns // groups)
     padding = size * groups - columns
     runs = torch.cat((weight, weight[:, -1:].expand(-1, padding)), 1).reshape(rows, groups, size)
-    top = 2**bits - 1
+    top = (1 << bits) - 1
     if symmetric:
         scale = runs.abs().amax(-1) / (2 ** (bits - 1) - 0.5)
         zero_point, middle = None, torch.full_like(scale, 2 ** (bits - 1))
@@ -145,3 +145,21 @@ def example(
     init = Init.seeded(seed, device, dtype)
     codes, scale, zero_point = quantise(init.normal(2, 4), symmetric=False)
     return MatMulNBits(codes, scale, zero_point, out_features=4), (init.normal(3, 2),)
+
+
+def example_two_bits(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[MatMulNBits, tuple[Tensor, ...]]:
+    """Return a node of two bits with three scales a row, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    codes, scale, zero_point = quantise(init.normal(3, 7), bits=2, groups=3)
+    return MatMulNBits(codes, scale, zero_point, out_features=7, bits=2), (init.normal(2, 5, 3),)
+
+
+def example_eight_bits(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[MatMulNBits, tuple[Tensor, ...]]:
+    """Return a node of eight bits that keeps no weight, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    codes, scale, zero_point = quantise(init.normal(3, 5), bits=8, groups=2, symmetric=False)
+    return MatMulNBits(codes, scale, zero_point, out_features=5, bits=8, cache=False), (init.normal(3),)

@@ -99,3 +99,14 @@ def example(
     experts = [FFN(2, 3, 2, init=init) for _ in range(3)]
     node = MixtureOfExperts(MoEGate(2), experts, FFN(2, 4, 2, init=init))
     return node, (init.normal(3, 2), init.normal(3, 2, std=2.0))
+
+
+def example_idle_expert(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[MixtureOfExperts, tuple[Tensor, ...]]:
+    """Return a node with an expert that no token chooses, tokens and a gate weight."""
+    init = Init.seeded(seed, device, dtype)
+    hidden, gate_weight = init.normal(2, 3, 4), init.normal(4, 4, std=2.0)
+    bias = torch.tensor([0.0, 0.0, 0.0, -2.0], device=device, dtype=dtype)
+    node = MixtureOfExperts(MoEGate(2, routing_bias=bias), [FFN(4, 3, 4, init=init) for _ in range(4)])
+    return node, (hidden, gate_weight)

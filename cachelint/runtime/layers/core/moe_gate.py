@@ -28,8 +28,9 @@ class MoEGate(SaverAware, Node):
 
     The scores are ``softmax`` or ``sigmoid`` of ``hidden @ gate_weight^T``. ``normalise`` divides the weights by their
     sum; ``scale`` multiplies them. ``routing_bias`` ``[E]`` is added for the choice of experts alone, and has no
-    gradient. Equal scores go to the lower number. Saved are scores and choice. Sources: Shazeer et al.,
-    arXiv:1701.06538; the bias: Wang et al., "Auxiliary-Loss-Free Load Balancing", arXiv:2408.15664.
+    gradient. Equal scores go to the lower number. Logits are computed in float32, where near ties are rare: a choice
+    that flips is a jump. Saved are scores and choice. Sources: Shazeer et al., arXiv:1701.06538; the bias: Wang et
+    al., "Auxiliary-Loss-Free Load Balancing", arXiv:2408.15664.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class MoEGate(SaverAware, Node):
 
     def route(self, hidden: Tensor, gate_weight: Tensor) -> Routing:
         """Return the chosen experts with their weights."""
-        logits = wide(hidden @ gate_weight.mT)
+        logits = wide(hidden) @ wide(gate_weight).mT
         scores = torch.softmax(logits, -1) if self.scoring == "softmax" else torch.sigmoid(logits)
         ranked = scores if self.routing_bias is None else scores + self.routing_bias
         indices = torch.sort(ranked, stable=True, dim=-1, descending=True).indices[..., : self.top_k]
@@ -76,9 +77,10 @@ class MoEGate(SaverAware, Node):
             total = picked.sum(-1, keepdim=True)
             dweights = (dweights - (dweights * picked).sum(-1, keepdim=True) / total) / total
         dscores = torch.zeros_like(scores).scatter(-1, indices, dweights)
-        slope = softmax_backward(dscores, scores) if self.scoring == "softmax" else dscores * scores * (1.0 - scores)
-        dlogits = slope.to(hidden.dtype)
-        return dlogits @ gate_weight, rows(dlogits).mT @ rows(hidden)
+        dlogits = softmax_backward(dscores, scores) if self.scoring == "softmax" else dscores * scores * (1.0 - scores)
+        dhidden = dlogits @ wide(gate_weight)
+        dgate_weight = rows(dlogits).mT @ rows(wide(hidden))
+        return dhidden.to(hidden.dtype), dgate_weight.to(gate_weight.dtype)
 
 
 def reference(node: MoEGate, hidden: Tensor, gate_weight: Tensor) -> Tensor:
@@ -96,3 +98,21 @@ def example(
     """Return a node, tokens and a gate weight that tells the experts apart."""
     init = Init.seeded(seed, device, dtype)
     return MoEGate(2), (init.normal(3, 2), init.normal(3, 2, std=2.0))
+
+
+def example_sigmoid(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[MoEGate, tuple[Tensor, ...]]:
+    """Return a node with a bias for the choice and plain weights, tokens and a gate weight."""
+    init = Init.seeded(seed, device, dtype)
+    bias = init.uniform(4, low=-0.2, high=0.2)
+    node = MoEGate(3, scoring="sigmoid", normalise=False, scale=2.0, routing_bias=bias)
+    return node, (init.normal(2, 3, 5), init.normal(4, 5))
+
+
+def example_single(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[MoEGate, tuple[Tensor, ...]]:
+    """Return a node that sends each token to one expert, tokens and a gate weight."""
+    init = Init.seeded(seed, device, dtype)
+    return MoEGate(1, normalise=False), (init.normal(6, 3), init.normal(3, 3))

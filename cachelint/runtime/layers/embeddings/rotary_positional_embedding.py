@@ -118,3 +118,28 @@ def example(
 ) -> tuple[RotaryPositionalEmbedding, tuple[Tensor]]:
     """Return a node that starts at position two, and an input for it."""
     return RotaryPositionalEmbedding(offset=2), (Init.seeded(seed, device, dtype).normal(2, 3, 4),)
+
+
+def example_partial(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[RotaryPositionalEmbedding, tuple[Tensor, ...]]:
+    """Return a node that leaves features alone, and heads for it."""
+    node = RotaryPositionalEmbedding(4, base=100.0, scaling=2.0)
+    return node, (Init.seeded(seed, device, dtype).normal(2, 3, 5, 7),)
+
+
+def example_interleaved(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[RotaryPositionalEmbedding, tuple[Tensor, ...]]:
+    """Return a node that pairs neighbours, and packed documents for it."""
+    x = Init.seeded(seed, device, dtype).normal(2, 6, 4)
+    return RotaryPositionalEmbedding(interleaved=True), (x, document_positions(6, [2, 3], device) + seed)
+
+
+def example_by_batch(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[RotaryPositionalEmbedding, tuple[Tensor, ...]]:
+    """Return a node, heads, and positions of their own for each batch entry."""
+    x = Init.seeded(seed, device, dtype).normal(2, 3, 5, 4)
+    positions = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 0, 1]], device=device) + seed
+    return RotaryPositionalEmbedding(2), (x, positions)

@@ -62,3 +62,13 @@ def example(
     ids = torch.randint(7, (2, 3), generator=init.generator)
     ids[0, 0] = ids[1, 2]
     return TokenEmbedding(7, 4, init=init), (ids.to(device),)
+
+
+def example_padding(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[TokenEmbedding, tuple[Tensor, ...]]:
+    """Return a node with a padding row and a scale, and token numbers for it."""
+    init = Init.seeded(seed, device, dtype)
+    ids = torch.randint(5, (11,), generator=init.generator)
+    ids[3] = 2
+    return TokenEmbedding(5, 3, padding=2, scale=3.0, init=init), (ids.to(device),)

@@ -85,3 +85,19 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     """Return a node and an input for it."""
     init = Init.seeded(seed, device, dtype)
     return FP8Linear(3, 4, bias=True, init=init), (init.normal(2, 5, 3),)
+
+
+def example_by_row(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[FP8Linear, tuple[Tensor, ...]]:
+    """Return a node with one scale a row, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    return FP8Linear(5, 3, format="e5m2", scaling="row", init=init), (init.normal(7, 5),)
+
+
+def example_disabled(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[FP8Linear, tuple[Tensor, ...]]:
+    """Return a node that computes in full precision, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    return FP8Linear(5, 3, bias=True, enabled=False, init=init), (init.normal(7, 5),)

@@ -84,3 +84,13 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     node = HModule(inner)
     node.reset_state(init.normal(2, 8))
     return node, (init.normal(2, 8),)
+
+
+def example_sequence(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[HModule, tuple[Tensor, ...]]:
+    """Return a node without a state, and a sequence for it."""
+    init = Init.seeded(seed, device, dtype)
+    inner = Block(4, GroupedQueryAttention(4, 2, 1, init=init), FFN(4, 3, 4, init=init), init=init)
+    init.jitter(inner, 0.1)
+    return HModule(inner), (init.normal(2, 3, 4),)

@@ -51,3 +51,13 @@ def example(
     inner = Block(8, GroupedQueryAttention(8, 4, 2, init=init), FFN(8, 6, 8, init=init), init=init)
     init.jitter(inner, 0.1)
     return LModule(inner), (init.normal(2, 8), init.normal(2, 8))
+
+
+def example_sequence(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[LModule, tuple[Tensor, ...]]:
+    """Return a node and sequences for it."""
+    init = Init.seeded(seed, device, dtype)
+    inner = Block(4, GroupedQueryAttention(4, 2, 1, init=init), FFN(4, 3, 4, init=init), init=init)
+    init.jitter(inner, 0.1)
+    return LModule(inner), (init.normal(2, 3, 4), init.normal(2, 3, 4))

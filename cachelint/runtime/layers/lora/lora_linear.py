@@ -70,3 +70,14 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     node = LoraLinear(Dense(3, 4, init=init), 3, 4, rank=2, alpha=3.0, init=init)
     init.jitter(node)
     return node, (init.normal(2, 5, 3),)
+
+
+def example_rank_stabilised(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[LoraLinear, tuple[Tensor, ...]]:
+    """Return a node over a base with a bias, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    base = Dense(5, 3, bias=True, init=init)
+    node = LoraLinear(base, 5, 3, rank=4, rank_stabilised=True, init=init)
+    init.jitter(node)
+    return node, (init.normal(7, 5),)

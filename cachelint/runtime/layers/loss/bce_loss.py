@@ -59,3 +59,20 @@ def example(
     init = Init.seeded(seed, device, dtype)
     predictions, targets = init.uniform(2, 3, 5, low=0.05, high=0.95)
     return BCELoss(), (predictions, targets)
+
+
+def example_sum(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[BCELoss, tuple[Tensor, ...]]:
+    """Return a node that weighs and sums, and inputs for it."""
+    init = Init.seeded(seed, device, dtype)
+    node = BCELoss("sum", positive_weight=3.0)
+    return node, (init.uniform(7, low=0.05, high=0.95), init.uniform(7, low=0.0, high=1.0))
+
+
+def example_none(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[BCELoss, tuple[Tensor, ...]]:
+    """Return a node that does not reduce, and inputs for it."""
+    init = Init.seeded(seed, device, dtype)
+    return BCELoss("none"), (init.uniform(2, 3, low=0.05, high=0.95), init.uniform(2, 3, low=0.0, high=1.0))

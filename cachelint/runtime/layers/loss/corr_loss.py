@@ -67,3 +67,11 @@ def example(
     init = Init.seeded(seed, device, dtype)
     predictions, targets = init.normal(2, 5, 3)
     return CorrLoss(), (predictions, targets)
+
+
+def example_vector(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[CorrLoss, tuple[Tensor, ...]]:
+    """Return a node and one column of inputs."""
+    init = Init.seeded(seed, device, dtype)
+    return CorrLoss(), (init.normal(9), init.normal(9))

@@ -72,7 +72,7 @@ class CrossEntropyLoss(SaverAware, Node):
         index = torch.where(valid, targets, 0)
         weight = self._class_weight(like)[index] * valid
         own = weight * (1.0 - self.label_smoothing)
-        share = valid * (self.label_smoothing / like.shape[-1])
+        share = valid.to(like.dtype) * (self.label_smoothing / like.shape[-1])
         if self.reduction == "mean":
             total = torch.where(weight.sum() > 0, weight.sum(), 1.0)
             own, share = own / total, share / total
@@ -100,3 +100,38 @@ def example(
     logits = init.normal(2, 3, 5)
     targets = torch.randint(5, (2, 3), generator=init.generator).to(device)
     return CrossEntropyLoss(), (logits, targets)
+
+
+def example_none(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[CrossEntropyLoss, tuple[Tensor, ...]]:
+    """Return a node that does not reduce, and inputs for it."""
+    init = Init.seeded(seed, device, dtype)
+    targets = torch.randint(5, (4,), generator=init.generator)
+    targets[1] = -100
+    return CrossEntropyLoss("none"), (init.normal(4, 5, std=2.0), targets.to(device))
+
+
+def example_weighted(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[CrossEntropyLoss, tuple[Tensor, ...]]:
+    """Return a node that weighs the classes and sums, and inputs for it."""
+    init = Init.seeded(seed, device, dtype)
+    targets = torch.randint(5, (2, 3), generator=init.generator)
+    return CrossEntropyLoss("sum", weight=init.uniform(5, low=0.2, high=2.0)), (
+        init.normal(2, 3, 5, std=2.0),
+        targets.to(device),
+    )
+
+
+def example_smoothed(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[CrossEntropyLoss, tuple[Tensor, ...]]:
+    """Return a node that weighs, smooths and ignores, and inputs for it."""
+    init = Init.seeded(seed, device, dtype)
+    targets = torch.randint(5, (4,), generator=init.generator)
+    targets[2] = -1
+    return CrossEntropyLoss(weight=init.uniform(5, low=0.2, high=2.0), ignore_index=-1, label_smoothing=0.2), (
+        init.normal(4, 5, std=2.0),
+        targets.to(device),
+    )

@@ -48,3 +48,19 @@ def example(
     init = Init.seeded(seed, device, dtype)
     predictions, targets = init.normal(2, 3, 5)
     return MSE(), (predictions, targets)
+
+
+def example_sum(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[MSE, tuple[Tensor, ...]]:
+    """Return a node that sums, and inputs for it."""
+    init = Init.seeded(seed, device, dtype)
+    return MSE("sum"), (init.normal(7), init.normal(7))
+
+
+def example_none(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[MSE, tuple[Tensor, ...]]:
+    """Return a node that does not reduce, and inputs for it."""
+    init = Init.seeded(seed, device, dtype)
+    return MSE("none"), (init.normal(2, 1, 3), init.normal(2, 1, 3))

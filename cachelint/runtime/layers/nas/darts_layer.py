@@ -14,6 +14,7 @@ from cachelint.runtime.layers.core import dense
 from cachelint.runtime.layers.core.dense import Dense
 from cachelint.runtime.layers.init import Init
 from cachelint.runtime.layers.kept import kept
+from cachelint.runtime.layers.numerics import wide
 
 
 class DARTSLayer(SaverAware, Node):
@@ -47,7 +48,7 @@ class DARTSLayer(SaverAware, Node):
     def backward(self, grad: Tensor, x: Tensor) -> tuple[Tensor]:
         """Return the gradient of x; add those of alpha and of the candidates."""
         weights = kept(self.weights, self)
-        scores = torch.stack([(grad * output).sum() for output in self.op_outputs])
+        scores = torch.stack([(wide(grad) * output).sum() for output in self.op_outputs])
         self.alpha.accumulate(weights * (scores - (weights * scores).sum()) / self.temperature)
         dx = torch.zeros_like(x)
         for weight, candidate in zip(weights, self.candidates, strict=True):
@@ -80,3 +81,13 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     node = DARTSLayer([Dense(3, 3, init=init), Gelu(), Dense(3, 3, activation=Gelu(), init=init)], init=init)
     init.jitter(node)
     return node, (init.normal(2, 5, 3),)
+
+
+def example_temperature(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[DARTSLayer, tuple[Tensor, ...]]:
+    """Return a node that weighs more sharply, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    node = DARTSLayer([Gelu(), *(Dense(5, 5, init=init) for _ in range(3))], temperature=0.5, init=init)
+    init.jitter(node, 0.5)
+    return node, (init.normal(7, 5),)

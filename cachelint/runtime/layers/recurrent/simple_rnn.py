@@ -104,3 +104,23 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     init.jitter(node)
     node.reset_state(init.normal(2, 2))
     return node, (init.normal(2, 3),)
+
+
+def example_relu(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[SimpleRNN, tuple[Tensor, ...]]:
+    """Return a node without a state, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    node = SimpleRNN(5, 4, nonlinearity="relu", init=init)
+    init.jitter(node)
+    return node, (init.normal(3, 5),)
+
+
+def example_given_state(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[SimpleRNN, tuple[Tensor, ...]]:
+    """Return a node, an input and a state as its second input."""
+    init = Init.seeded(seed, device, dtype)
+    node = SimpleRNN(3, 4, init=init)
+    init.jitter(node)
+    return node, (init.normal(2, 3), init.normal(2, 4))

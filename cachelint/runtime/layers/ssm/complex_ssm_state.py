@@ -82,3 +82,13 @@ def example(
     node = ComplexSSMState(2, inner=3, states=4, rank=2, taps=2, init=init)
     init.jitter(node)
     return node, (init.normal(1, 3, 2),)
+
+
+def example_trapezoid(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[ComplexSSMState, tuple[Tensor, ...]]:
+    """Return a node that scans again in backward, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    node = ComplexSSMState(3, states=6, rule="trapezoid", keep_states=False, init=init)
+    init.jitter(node)
+    return node, (init.normal(2, 5, 3),)

@@ -203,3 +203,13 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     node = MambaBlock(2, inner=3, states=2, rank=2, taps=2, init=init)
     init.jitter(node)
     return node, (init.normal(1, 3, 2),)
+
+
+def example_trapezoid(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[MambaBlock, tuple[Tensor, ...]]:
+    """Return a node that scans again in backward, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    node = MambaBlock(4, groups=2, states=2, rule="trapezoid", keep_states=False, init=init)
+    init.jitter(node)
+    return node, (init.normal(2, 5, 4),)

@@ -67,3 +67,13 @@ def example(
     node = MIMOMambaBlock(2, heads=2, inner=6, states=2, rank=2, taps=2, init=init)
     init.jitter(node)
     return node, (init.normal(1, 3, 2),)
+
+
+def example_trapezoid(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[MIMOMambaBlock, tuple[Tensor, ...]]:
+    """Return a node that scans again in backward, and an input for it."""
+    init = Init.seeded(seed, device, dtype)
+    node = MIMOMambaBlock(3, heads=3, states=2, rule="trapezoid", keep_states=False, init=init)
+    init.jitter(node)
+    return node, (init.normal(2, 5, 3),)

@@ -81,3 +81,14 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     node = Block(8, attention, FFN(8, 6, 8, init=init), init=init)
     init.jitter(node, 0.1)
     return node, (init.normal(2, 3, 8),)
+
+
+def example_masked(
+    seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> tuple[Block, tuple[Tensor, ...]]:
+    """Return a node whose children have other options, an input and a mask."""
+    init = Init.seeded(seed, device, dtype)
+    attention = GroupedQueryAttention(6, 3, 1, causal=False, bias=True, init=init)
+    node = Block(6, attention, FFN(6, 5, 6, gate="geglu", bias=True, init=init), init=init)
+    init.jitter(node, 0.1)
+    return node, (init.normal(2, 5, 6), init.uniform(2, 1, 5, 5) > -0.8)
