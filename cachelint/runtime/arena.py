@@ -61,9 +61,13 @@ class Arena:
         with torch.no_grad(), self.place():
             return tensor.clone()
 
-    def reset(self) -> int:
-        """Take back everything that is not pinned, on every device; how many allocations that were."""
-        return sum(slab.reset() for slab in self.slabs.values())
+    def reset(self, *, rewind: bool = True) -> int:
+        """Take back everything that is not pinned, on every device; how many allocations that were.
+
+        ``rewind=False`` leaves the bump pointer where it is until the next reset: for checks. What is taken back then
+        stays poison, where otherwise new memory, with the very same values if a computation is repeated, is laid over.
+        """
+        return sum(slab.reset(rewind) for slab in self.slabs.values())
 
     def mark_floor(self) -> None:
         """Never take back what is in the arena now: weights, captured graphs."""

@@ -85,20 +85,23 @@ def specimens(paths: Iterable[Path], device: str = "cpu", dtype: torch.dtype = t
 
 
 def load(path: Path) -> ModuleType:
-    """The module at ``path``: by its name where the file is part of an importable package, else by its path."""
-    name = (
-        ".".join(path.with_suffix("").parts) if not path.is_absolute() else f"_evidence_{path.parent.name}_{path.stem}"
-    )
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not name.startswith(error.name):
-            raise
+    """The module at ``path``: under its dotted name where that can be imported from here, else by its path.
+
+    Raises:
+        ImportError: the file can't be imported.
+    """
+    if not path.is_absolute() and ".." not in path.parts:
+        name = ".".join(path.with_suffix("").parts)
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not name.startswith(error.name):
+                raise  # something that the module itself imports
     spec = importlib.util.spec_from_file_location(f"_evidence_{path.parent.name}_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path}: not a Python module")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
@@ -143,7 +146,7 @@ def rows(specimen: Specimen, known: dict[tuple[str, str], tuple[Verdict, ...]], 
     static = {v.field: v for v in _verdicts_of(type(node), specimen.path, known)}
     seen = dict.fromkeys(name for example in specimen.examples for name in written_fields(example, seed))
     covered = {_attribute(v.field) for v in static.values() if v.registered}
-    covered |= set.intersection(*(registered_fields(example, seed) for example in specimen.examples))
+    covered |= registered_fields(specimen.examples, seed)
     for name in dict.fromkeys([*(v.field for v in static.values() if not v.registered), *seen]):
         if name in covered:
             continue

@@ -240,7 +240,8 @@ def under_reset(
 
     The node and, by default, its inputs are ordinary memory; ``inputs_in_arena`` puts the inputs into the arena, pinned
     as a graph pins live inputs where backward gets them (``live``), left to the reset where it does not. A saver that
-    pins is wired through the whole tree unless ``with_saver=False``. Step ``i`` has the inputs of ``seed + i``.
+    pins is wired through the whole tree unless ``with_saver=False``. Step ``i`` has the inputs of ``seed + i``. Resets
+    don't rewind, so that poison is not laid over by a backward that happens to repeat what forward did.
     ``on_stale="raise"`` turns a read of dead memory into an error that names the node and its field; ``"allow"`` lets
     the poison flow into the gradients.
     """
@@ -289,7 +290,7 @@ def _arena_step(
         with arena.place(on_stale):
             result = run_forward(node, inputs, seed)
         outputs = _copies(as_tuple(result))
-        arena.reset()
+        arena.reset(rewind=False)
         with arena.place(on_stale):
             grads = run_backward(node, result, upstream(outputs, seed), inputs if live else ())
     finally:
@@ -300,7 +301,7 @@ def _arena_step(
         for span in pins:
             if span is not None:
                 span.unpin()
-        arena.reset()
+        arena.reset(rewind=False)
 
 
 def two_steps(example: Example, seed: int = 0, *, live: bool = True, training: bool | None = None) -> Steps:

@@ -84,15 +84,18 @@ def written_fields(example: Example, seed: int = 0) -> tuple[str, ...]:
     return tuple(n for n, value in vars(node).items() if n not in before or _fingerprint(value) != before[n])
 
 
-def registered_fields(example: Example, seed: int = 0) -> set[str]:
-    """The attributes whose tensors the layer all hands to its saver, by storage; those that hold none are not among."""
-    recording = recorded(example, seed)
-    saved = {tensor.untyped_storage().data_ptr() for tensor in recording.saved}
-    return {
-        name
-        for name, value in vars(recording.node).items()
-        if (tensors := own_tensors(value)) and all(t.untyped_storage().data_ptr() in saved for t in tensors)
-    }
+def registered_fields(examples: tuple[Example, ...], seed: int = 0) -> set[str]:
+    """The attributes whose tensors, in each example in which they hold any, all go to the saver; told by storage."""
+    registered: set[str] = set()
+    missed: set[str] = set()
+    for example in examples:
+        recording = recorded(example, seed)
+        saved = {tensor.untyped_storage().data_ptr() for tensor in recording.saved}
+        for name, value in vars(recording.node).items():
+            held = {tensor.untyped_storage().data_ptr() for tensor in own_tensors(value)}
+            if held:
+                (registered if held <= saved else missed).add(name)
+    return registered - missed
 
 
 def _fingerprint(value: object) -> object:
@@ -157,8 +160,8 @@ def _attempt(example: Example, seed: int, live: bool, change: Change) -> Outcome
         outputs = as_tuple(result)
         grads = upstream(outputs, seed)
         change(node, arena)
-        # In ordinary memory: temporaries of backward in the arena would be laid over the poison.
-        found = run_backward(node, result, grads, inputs if live else ())
+        with arena.place("allow"):
+            found = run_backward(node, result, grads, inputs if live else ())
         return outcome_of(node, outputs, found, inputs)
     except Exception as raised:  # poison may well make a layer raise: that is a proof too
         return raised
@@ -177,19 +180,19 @@ def _next_step_difference(example: Example, seed: int, field: str) -> float:
 
 
 def _second_step(example: Example, seed: int, between: Change) -> Outcome:
-    """A step under the arena, then one in ordinary memory, where nothing is laid over poison."""
     node, inputs = example(seed)
     _, later = example(seed + 1)
     arena = _arena(inputs)
     with arena.place("allow"):
         result = run_forward(node, inputs, seed)
-    outputs = as_tuple(result)
-    run_backward(node, result, upstream(outputs, seed), inputs)
+        run_backward(node, result, upstream(as_tuple(result), seed), inputs)
     between(node, arena)
     node.zero_grad()
-    result = run_forward(node, later, seed + 1)
-    outputs = as_tuple(result)
-    return outcome_of(node, outputs, run_backward(node, result, upstream(outputs, seed + 1), later), later)
+    with arena.place("allow"):
+        result = run_forward(node, later, seed + 1)
+        outputs = as_tuple(result)
+        found = run_backward(node, result, upstream(outputs, seed + 1), later)
+    return outcome_of(node, outputs, found, later)
 
 
 def _arena(inputs: tuple[Tensor, ...]) -> Arena:
@@ -200,7 +203,7 @@ def _poison(node: Node, field: str, arena: Arena) -> None:
     """Give the tensors of ``field`` arena memory of their own and let a reset take that back, and nothing else."""
     arena.mark_floor()
     _change_field(node, field, arena.move)
-    arena.reset()
+    arena.reset(rewind=False)
 
 
 def _apply(poison: Poison, field: str, node: Node, arena: Arena) -> None:

@@ -172,15 +172,16 @@ class Slab:
 
     # ---- reset
 
-    def reset(self) -> int:
-        """Take back everything that is not pinned; how many spans that were."""
+    def reset(self, rewind: bool = True) -> int:
+        """Take back everything that is not pinned; how many spans that were. ``rewind`` as in ``Arena.reset``."""
         with self._lock:
             spans = list(self._spans.values()) + [span for span, _ in list(self._overflow.values())]
             dead = [span for span in spans if not span.pins and (span.offset < 0 or span.end > self._kept_below)]
             for span in dead:
                 self._end(span)
             pinned_end = max((span.end for span in spans if span.pins), default=0)
-            self._floor = self._used = max(self._kept_below, self._round(pinned_end))
+            self._floor = max(self._kept_below, self._round(pinned_end))
+            self._used = self._floor if rewind else self._used
             self._epoch += 1
             return len(dead)
 

@@ -175,6 +175,17 @@ def test_devices_without_a_slab_are_left_alone(arena: Arena) -> None:
     assert not arena.owns(x)
 
 
+def test_a_reset_without_rewinding_keeps_poison_from_being_laid_over(arena: Arena, device: str) -> None:
+    with arena.place():
+        x = torch.ones(8, device=device)
+        arena.reset(rewind=False)
+        torch.ones(8, device=device)
+    assert x.isnan().all()
+    assert (arena.stats().used, arena.stats().floor) == (512, 0)
+    arena.reset()
+    assert arena.stats().used == 0
+
+
 # ---- overflow
 
 
