@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from cachelint.infer.values import Value
+from cachelint.infer.values import Func, Inst, Value
 
 Path = tuple[tuple[int, str], ...]
 """The branches that lead to an event: (id of the branching statement, arm), outermost first."""
@@ -85,6 +85,63 @@ class Returned:
     path: Path
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Exit:
+    """Forward or setup_context ends here: ``set`` are the receiver's fields that are surely set."""
+
+    node: ast.AST
+    file: str
+    function: str
+    path: Path
+    set: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChildCall:
+    """A method of an object that the receiver holds is called: ``self.child.forward(x)``, ``self.child(x)``."""
+
+    child: Inst
+    method: str
+    node: ast.Call
+    values: tuple[Value, ...]
+    keywords: frozenset[str]
+    star: bool
+    file: str
+    function: str
+    phase: str
+    order: int
+    path: Path
+    loops: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """A kernel of the project is launched with these values, by the kernel's parameter names."""
+
+    func: Func
+    values: tuple[tuple[str, Value], ...]
+    node: ast.AST
+    file: str
+    function: str
+    phase: str
+    order: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outside:
+    """A tensor goes into, or comes out of, something that every call shares. ``name`` tells the slot apart."""
+
+    name: str
+    node: ast.AST
+    value: Value | None
+    file: str
+    function: str
+    phase: str
+    order: int
+    path: Path
+
+
 @dataclass(slots=True)
 class ReceiverLog:
     """All events on one receiver, in the order of interpretation, and the current value of each attribute."""
@@ -104,6 +161,16 @@ class ReceiverLog:
     deletes: list[Read] = field(default_factory=list)
     escapes: list[Read] = field(default_factory=list)
     api_calls: list[tuple[str, ast.Call, tuple[Value, ...], str, str, int]] = field(default_factory=list)
+    child_calls: list[ChildCall] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+    stores: list[Outside] = field(default_factory=list)
+    fetches: list[Outside] = field(default_factory=list)
+    hooks: list[Outside] = field(default_factory=list)
+    exits: list[Exit] = field(default_factory=list)
+    ended: dict[tuple[int, str], str] = field(default_factory=dict)
+    """Arms of branches whose end control does not reach: the function that they leave, ``raise`` or ``jump``."""
+    branches: dict[int, ast.If | ast.IfExp] = field(default_factory=dict)
+    """The branching statements that paths name by id."""
 
     def saved_values(self) -> list[Value] | None:
         """What ``saved_tensors`` holds: by position when one call made it, joined when several did."""

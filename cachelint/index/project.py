@@ -71,6 +71,12 @@ class Project:
         self._modules[module.path] = module
         self._set.add(module.path)
 
+    def replace(self, module: ModuleInfo) -> None:
+        """Put a new text of a file in the place of the old one; what was resolved through the old one is forgotten."""
+        self._resolved.clear()
+        self._backward = None
+        self.add(module)
+
     def dotted(self, path: str) -> str:
         """The dotted name of a file from its topmost package down."""
         folder, base = os.path.split(path)
@@ -150,8 +156,12 @@ class Project:
             if found is None:
                 continue
             if isinstance(found.binding, _DEFINITIONS):
+                if best is not None and best.binding is None and best.module is None and len(bindings) > 1:
+                    continue  # a stub for a library that could not be imported
                 return found
-            if best is None or _is_none(best.binding) or (best.binding is None and found.binding is not None):
+            if best is None or _is_none(best.binding):
+                best = found
+            elif best.binding is None and found.binding is not None and not _is_library(best):
                 best = found
         if best is None and hops < _MAX_HOPS:
             for star in module.star_imports:
@@ -260,6 +270,11 @@ def _bases(text: bytes) -> tuple[str, ...]:
         if word.isidentifier():
             names.append(word)
     return tuple(names)
+
+
+def _is_library(found: Resolved) -> bool:
+    """Whether a name is an outside library as a whole: what stands in for it when it is missing says nothing."""
+    return found.module is None and "." not in found.dotted
 
 
 def _is_none(binding: Binding | None) -> bool:

@@ -23,6 +23,8 @@ from cachelint.infer.values import (
     NONE,
     PERSIST,
     UNKNOWN,
+    Cls,
+    Func,
     Inst,
     Recv,
     Seq,
@@ -89,9 +91,25 @@ def _interpret(
 
 def _carry_backward(source: ReceiverLog, target: ReceiverLog) -> None:
     """What backward reads does not depend on what the symbols turned out to be: it is taken over, not run again."""
-    for name in ("writes", "reads", "saves", "unpacks", "mutations", "returns", "deletes", "escapes"):
+    for name in (
+        "writes",
+        "reads",
+        "saves",
+        "unpacks",
+        "mutations",
+        "returns",
+        "deletes",
+        "escapes",
+        "child_calls",
+        "launches",
+        "stores",
+        "fetches",
+        "hooks",
+    ):
         getattr(target, name).extend(event for event in getattr(source, name) if event.phase == "backward")
     target.api_calls.extend(call for call in source.api_calls if call[4] == "backward")
+    target.ended.update(source.ended)
+    target.branches.update(source.branches)
 
 
 def _init(unit: Unit, machine: Machine, receiver: Value) -> None:
@@ -291,8 +309,6 @@ def _receiver_env(unit: Unit, method: Method, receiver: Value, with_receiver: bo
         return {}, 0, ""
     classmethod_ = any(isinstance(d, ast.Name) and d.id == "classmethod" for d in method.node.decorator_list)
     if classmethod_ and len(names) > 1:
-        from cachelint.infer.values import Cls
-
         assert unit.info is not None
         return {names[0]: Value(HOST, ref=Cls(unit.info)), names[1]: receiver}, 2, names[0]
     return {names[0]: receiver}, 1, names[0] if unit.receiver_is_self else ""
@@ -335,6 +351,11 @@ def _parameters(
                 symbol.note(
                     HOST, STRONG, Why(module.path, parameter.lineno, f"`{parameter.arg}` has the default {text}")
                 )
+        if isinstance(default, ast.Name):
+            standard = machine.global_name(module, default.id)
+            if standard is not None and isinstance(standard.ref, (Func, Cls)):
+                env[parameter.arg] = standard
+                continue
         if layer and not prefix and default is None:
             symbol.note(
                 DEVICE,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from cachelint.collect.log import Save
+from cachelint.collect.log import ChildCall, Launch, Save
 from cachelint.index.module import ClassInfo, FunctionNode
 from cachelint.infer.annotations import Reader, is_enum, is_record
 from cachelint.infer.library import Library
 from cachelint.infer.symbols import DECISIVE, FAIR, STRONG
 from cachelint.infer.values import (
+    CHEAP,
     CHILD,
     CONST,
     DEVICE,
@@ -105,6 +106,8 @@ class Calls(Library):
                 return self.launch(func, args, kwargs, node)
             return self.call_function(ref, args, kwargs, node, star)
         if isinstance(ref, Bound):
+            if self.receiver_is_self and isinstance(ref.receiver.ref, Inst):
+                self.child_call(ref.receiver.ref, getattr(ref.func.node, "name", ""), args, kwargs, node, star)
             return self.call_function(ref.func, [ref.receiver, *args], kwargs, node, star)
         if isinstance(ref, Cls):
             return self.construct(ref.info, args, kwargs, node, star)
@@ -389,6 +392,8 @@ class Calls(Library):
         star: bool,
     ) -> Value:
         """``layer(x)``: a child layer's forward is SAVE whatever it computes; other objects run ``__call__``."""
+        if self.receiver_is_self:
+            self.child_call(ref, "__call__", args, kwargs, node, star)
         found = self.find_method(ref.info, "__call__")
         if found is not None:
             method, owner = found
@@ -396,6 +401,30 @@ class Calls(Library):
         if self.find_method(ref.info, "forward") is not None:
             return self.child_result(ref.info.name, args, kwargs, node)
         return self.opaque_call(func, args, kwargs, node, ref.info.name)
+
+    def child_call(  # type: ignore[misc]
+        self: Machine, child: Inst, method: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call, star: bool
+    ) -> None:
+        """Note a call of an object's method by the receiver's own methods."""
+        log, frame = self.log, self.frame
+        owner = frame.env.get(frame.self_name) if frame.self_name else None
+        if log.phase in ("forward", "backward") and owner is not None and isinstance(owner.ref, Recv):
+            log.child_calls.append(
+                ChildCall(
+                    child,
+                    method,
+                    node,
+                    tuple(args),
+                    frozenset(kwargs),
+                    star,
+                    frame.module.path,
+                    frame.name,
+                    log.phase,
+                    self.tick(),
+                    self.path,
+                    frame.loops,
+                )
+            )
 
     def child_result(  # type: ignore[misc]
         self: Machine, name: str, args: list[Value], kwargs: dict[str, Value], node: ast.AST
@@ -470,6 +499,8 @@ class Calls(Library):
         self: Machine, base: Value, seq: Seq, name: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call
     ) -> Value:
         """Methods of lists, tuples, dicts and sets."""
+        if seq.shared and name in ("pop", "popleft", "get", "popitem", "values", "items"):
+            self.log.fetches.append(self.outside(seq.shared.rpartition(".")[2], node))
         if name in ("append", "add", "appendleft") and args:
             self.grow(seq, args[0], node)
         elif name in ("extend", "update", "extendleft"):
@@ -519,6 +550,8 @@ class Calls(Library):
 
     def grow(self: Machine, seq: Seq, value: Value, node: ast.AST, spread: bool = False) -> None:  # type: ignore[misc]
         """Something joins a container. Positions stay known outside branches and loops."""
+        if seq.shared:
+            self.log.stores.append(self.outside(seq.shared.rpartition(".")[2], node, value))
         if seq.shared and value.kinds & DEVICE:
             from cachelint.infer.values import WORKSPACE
 
@@ -692,12 +725,44 @@ class Calls(Library):
         content = Value(DEVICE, OPAQUE, deps, why=self.why(node, f"filled by the kernel {name}"))
         for value in everything:
             for part in _buffers(value):
-                if part.roots and part.kinds & (DEVICE | UNKNOWN) and part.cost in (CONST, SAVED):
+                if self.is_open_buffer(part):
                     for root in part.roots:
                         self.heap[root] = content if root not in self.heap else join(self.heap[root], content)
         if spec is not None:
             self.kernel_evidence(spec, args, kwargs, node)
+            self.launched(spec, args, kwargs, node)
         return HOST_VALUE
+
+    def launched(  # type: ignore[misc]
+        self: Machine, func: Func, args: list[Value], kwargs: dict[str, Value], node: ast.AST
+    ) -> None:
+        """Note which value a kernel of the project gets under which of its parameters."""
+        spec = func.node.args
+        names = [a.arg for a in (*spec.posonlyargs, *spec.args)]
+        pairs = [pair for pair in (*zip(names, args, strict=False), *kwargs.items()) if pair[1].roots]
+        log = self.log
+        if pairs:
+            log.launches.append(
+                Launch(
+                    func,
+                    tuple(pairs),
+                    node,
+                    self.frame.module.path,
+                    self.frame.name,
+                    log.phase,
+                    self.tick(),
+                    self.path,
+                )
+            )
+
+    def is_open_buffer(self: Machine, value: Value) -> bool:  # type: ignore[misc]
+        """A buffer that holds nothing of the caller's yet: what it is handed to fills it."""
+        if not value.roots or not value.kinds & (DEVICE | UNKNOWN):
+            return False
+        if value.cost != SAVED and not (value.cost == CONST and "blank" in value.tags):
+            return False
+        contents = [self.heap[root] for root in value.roots if root in self.heap]
+        return all(content.cost not in (LIVE, CHEAP) for content in contents)
 
     def kernel_evidence(  # type: ignore[misc]
         self: Machine, func: Func, args: list[Value], kwargs: dict[str, Value], node: ast.AST
@@ -751,7 +816,7 @@ class Calls(Library):
             if isinstance(value.ref, Recv):
                 self.log.escapes.append(self.event("*", node, sure=False))
             for part in _buffers(value):
-                if part.roots and part.kinds & (DEVICE | UNKNOWN) and part.cost in (CONST, SAVED):
+                if self.is_open_buffer(part):
                     content = Value(DEVICE, OPAQUE, part.deps, why=self.why(node, f"filled by {name}"))
                     for root in part.roots:
                         self.heap[root] = content if root not in self.heap else join(self.heap[root], content)

@@ -264,6 +264,7 @@ class Expressions:
         saved, attrs = dict(self.frame.env), dict(self.log.attrs)
         self.narrow(node.test, True)
         path = self.path
+        self.log.branches[id(node)] = node
         self.path = (*path, (id(node), "then"))
         yes = self.eval(node.body)
         self.frame.env, self.log.attrs = dict(saved), dict(attrs)
@@ -512,6 +513,7 @@ class Expressions:
     def at_mod(self: Machine, base: Value, ref: Mod, name: str, node: ast.AST) -> Value | None:  # type: ignore[misc]
         stored = self.module_values.get((ref.info.path, name))
         if stored is not None and "side-channel" in stored.tags:
+            self.log.fetches.append(self.outside(name, node))
             return stored
         found = self.project.member(ref.info, name)
         if found is None:
@@ -526,6 +528,7 @@ class Expressions:
     def at_cls(self: Machine, base: Value, ref: Cls, name: str, node: ast.AST) -> Value | None:  # type: ignore[misc]
         stored = self.class_attrs.get((id(ref.info), name))
         if stored is not None:
+            self.log.fetches.append(self.outside(f"{ref.info.name}.{name}", node))
             return stored
         return self.class_member(ref.info, name, None, node)
 
@@ -661,6 +664,8 @@ class Expressions:
 
     def sequence_item(self: Machine, ref: Seq, key: Value, node: ast.Subscript) -> Value:  # type: ignore[misc]
         """An item of a known container."""
+        if ref.shared:
+            self.log.fetches.append(self.outside(ref.shared.rpartition(".")[2], node))
         literal = key.const
         if isinstance(node.slice, ast.Slice):
             return self.sequence_slice(ref, node.slice)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # Methods that strings, lists, dicts and handles have as well: using one says nothing about the receiver.
 _AMBIGUOUS = frozenset(
     [
-        "copy",
+        "backward", "copy",
         "index",
         "count",
         "split",
@@ -254,6 +254,8 @@ class Library:
         kinds: int | None = DEVICE
         if numeric and not any(v.kinds & (DEVICE | UNKNOWN) or isinstance(v.ref, Seq) for v in everything):
             kinds = None
+        if category in ("alias", "cast") and name == "array" and first.kinds & DEVICE:
+            return self.made(node, "array: a copy", (first,), floor=CHEAP, kinds=DEVICE)
         if category in ("alias", "cast"):
             return self.alias(first, name, node, numeric)
         if category == "alias_list":
@@ -268,7 +270,8 @@ class Library:
         if category == "constant":
             if any(carried(v).kinds & (DEVICE | UNKNOWN) for v in args) and name in _FROM_DATA:
                 return self.made(node, f"{name}: a copy", tuple(args), floor=CHEAP, kinds=DEVICE)
-            return Value(DEVICE, CONST, roots=self.fresh(), why=self.why(node, f"{name}: a constant tensor"))
+            blank = _BLANK if "zeros" in name else frozenset()
+            return Value(DEVICE, CONST, roots=self.fresh(), why=self.why(node, f"{name}: a constant tensor"), tags=blank)
         if category == "empty":
             return Value(DEVICE, BUFFER, roots=self.fresh(), why=self.why(node, f"{name}: a buffer to be filled"))
         if category in ("expensive", "scan"):
@@ -311,6 +314,7 @@ class Library:
             ref=None,
             why=self.why(node, f"{name}: the same storage or a copy of it", first.why),
             sure=max(first.sure, MEDIUM),
+            tags=first.tags if name in _VIEWS else first.tags | _MAYBE_COPY,
         )
 
     def contain(self: Machine, values: tuple[Value, ...], node: ast.AST) -> Value:  # type: ignore[misc]
@@ -361,6 +365,8 @@ class Library:
             inplace = table.methods.get(name[:-1])
         elif name.endswith("_") and category == "random":
             category, inplace = None, "random"
+        if name == "register_hook" and args:
+            self.log.hooks.append(self.outside(name, node, args[0]))
         known = category is not None or multi is not None or inplace is not None
         tensor = bool(base.kinds & DEVICE) or name == "get_rng_state"
         if base.kinds & UNKNOWN and known:
@@ -478,6 +484,12 @@ class Library:
         return Value(HOST, sure=MEDIUM, deps=base.deps)
 
 
+_BLANK = frozenset(("blank",))
+_MAYBE_COPY = frozenset(("copy?",))
+_VIEWS = frozenset(
+    "view view_as t transpose permute squeeze unsqueeze expand expand_as detach narrow select unflatten swapaxes"
+    " swapdims movedim moveaxis diagonal as_strided alias unbind split chunk requires_grad_ slice T mT H mH real".split()
+)
 _FROM_DATA = frozenset(["tensor", "array", "asarray", "from_numpy", "stack"])
 _CHECKPOINT = frozenset(["use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug"])
 

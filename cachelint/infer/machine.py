@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cachelint.collect.log import Mutation, Path, Read, ReceiverLog, Returned, Write
+from cachelint.collect.log import Exit, Mutation, Outside, Path, Read, ReceiverLog, Returned, Write
 from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
 from cachelint.infer.annotations import Reader
@@ -187,6 +187,8 @@ class Machine(Expressions, Calls):
             ended = self.block(node.body)
             if frame.generator:
                 return Value(HOST, ref=Seq(None, join_all(frame.yields)))
+            if entry and not ended and self.log.phase == "forward":
+                self.exit(node)
             if not ended and frame.returns:
                 frame.returns.append(NONE_VALUE)
             result = join_all(frame.returns)
@@ -212,8 +214,15 @@ class Machine(Expressions, Calls):
                 return found
         found = self.global_name(frame.module, name)
         if found is not None:
+            if "side-channel" in found.tags:
+                self.log.fetches.append(self.outside(name, node))
             return found
         return Value(HOST, ref=Ext(name))
+
+    def outside(self, name: str, node: ast.AST, value: Value | None = None) -> Outside:
+        """Something shared by every call is written or read at ``node``."""
+        log = self.log
+        return Outside(name, node, value, self.frame.module.path, self.frame.name, log.phase, self.tick(), self.path)
 
     def global_name(self, module: ModuleInfo, name: str) -> Value | None:
         """The value of a module-level name, None when the module does not bind it."""
@@ -326,6 +335,7 @@ class Machine(Expressions, Calls):
             return self.block(node.orelse)
         before = self.snapshot()
         path, guards = self.path, self.guards
+        self.log.branches[id(node)] = node
         self.path = (*path, (id(node), "then"))
         self.guards = (*guards, *self.guard_fields(node.test))
         self.narrow(node.test, True)
@@ -336,6 +346,10 @@ class Machine(Expressions, Calls):
         self.narrow(node.test, False)
         ended_else = self.block(node.orelse)
         self.path, self.guards = path, guards
+        if ended_then:
+            self.log.ended[(id(node), "then")] = _how_it_ends(node.body, self.frame.name)
+        if ended_else:
+            self.log.ended[(id(node), "else")] = _how_it_ends(node.orelse, self.frame.name)
         if ended_then and ended_else:
             return True
         if ended_else:
@@ -384,9 +398,7 @@ class Machine(Expressions, Calls):
             self.mutated(node, before, "augmented assignment", node.target)
             # The name keeps the old storage, with new content.
             result = self.binary(before, value, node.op, node)
-            result = replace(
-                result, roots=before.roots, cost=max(before.cost, value.cost) if before.cost else result.cost
-            )
+            result = replace(result, roots=before.roots)
         else:
             result = self.binary(before, value, node.op, node)
         self.assign(node.target, result, node, augmented=True)
@@ -396,6 +408,7 @@ class Machine(Expressions, Calls):
         """Bind ``value`` to a target of any form."""
         if isinstance(target, ast.Name):
             if target.id in self.frame.globals:
+                self.log.stores.append(self.outside(target.id, target, value))
                 self.module_values[(self.frame.module.path, target.id)] = _globalised(value, self.frame.module, target)
             else:
                 self.frame.env[target.id] = value
@@ -428,7 +441,7 @@ class Machine(Expressions, Calls):
                     own = Value(HOST, ref=Seq(None, element, mutable=True))
                 elif value.param is not None and value.kinds & UNKNOWN:
                     own = self.item_symbol(value, node, position)
-                elif element.roots and element.cost >= OPAQUE:
+                elif element.roots and (element.cost >= OPAQUE or "multi" in value.tags):
                     known = self.settled.get(f"{value.param}[{position}]") if value.param is not None else None
                     own = replace(element, roots=frozenset(f"{root}#{position}" for root in element.roots), param=None)
                     if known is not None and known.kinds:
@@ -449,8 +462,10 @@ class Machine(Expressions, Calls):
             old = ref.attrs.get(name)
             ref.attrs[name] = value if old is None or not self.path else join(old, value)
         elif isinstance(ref, Cls):
+            self.log.stores.append(self.outside(f"{ref.info.name}.{name}", node, value))
             self.class_attrs[(id(ref.info), name)] = value.tagged("side-channel")
         elif isinstance(ref, Mod):
+            self.log.stores.append(self.outside(name, node, value))
             self.module_values[(ref.info.path, name)] = value.tagged("side-channel")
         elif base.kinds & DEVICE and name == "data":
             self.mutated(node, base, "assignment to .data", node)
@@ -478,6 +493,7 @@ class Machine(Expressions, Calls):
         ref = base.ref
         if isinstance(ref, Seq):
             if ref.shared:
+                self.log.stores.append(self.outside(ref.shared.rpartition(".")[2], node, value))
                 if value.kinds & DEVICE:
                     shared = Why(
                         self.frame.module.path,
@@ -541,7 +557,14 @@ class Machine(Expressions, Calls):
             self.log.returns.append(
                 Returned(node, value, self.frame.module.path, self.log.phase, self.tick(), self.path)
             )
+            if self.log.phase == "forward":
+                self.exit(node)
         return True
+
+    def exit(self, node: ast.AST) -> None:
+        """Forward ends at ``node``: which fields are surely set."""
+        surely = frozenset(n for n, v in self.log.attrs.items() if "maybe-unset" not in v.tags)
+        self.log.exits.append(Exit(node, self.frame.module.path, self.frame.name, self.path, surely))
 
     def do_raise(self, node: ast.Raise) -> bool:
         if node.exc is not None:
@@ -849,6 +872,13 @@ def _as_load(target: ast.expr) -> ast.expr:
 
 def _breaks(node: ast.While) -> bool:
     return any(isinstance(item, ast.Break) for item in ast.walk(node))
+
+
+def _how_it_ends(body: list[ast.stmt], function: str) -> str:
+    last = body[-1] if body else None
+    if isinstance(last, ast.Raise):
+        return "raise"
+    return "jump" if isinstance(last, (ast.Continue, ast.Break)) else function
 
 
 _STATEMENTS = {
