@@ -55,7 +55,7 @@ def rows(types: Iterable[TypeReport], *, show_all: bool) -> list[Row]:
 def row(kind: TypeReport) -> Row:
     """The row of one type."""
     groups: dict[str, list[str]] = {}
-    for field in sorted(kind.fields, key=_urgency):
+    for field in sorted(kind.fields, key=urgency):
         names = groups.setdefault(_remark(field, kind.row), [])
         if field.field not in names:
             names.append(field.field)
@@ -71,7 +71,7 @@ def row(kind: TypeReport) -> Row:
     )
 
 
-def _urgency(field: FieldReport) -> int:
+def urgency(field: FieldReport) -> int:
     """Fields that need work come first, in the order of the source."""
     return 0 if field.flagged else 1 if not field.read else 3 if field.registered else 2
 

@@ -172,6 +172,8 @@ def test_scrambled_values_differ_and_integers_stay_in_range(tensor: Tensor) -> N
         (Verdict("f", "SAVE"), Effect.HOST, False),
         (Verdict("f", "SAVE", read=False), Effect.NOTHING, True),
         (Verdict("f", "SAVE", read=False), Effect.CORRUPTS, False),
+        (Verdict("f", "SAVE", read=False), Effect.NEXT_STEP, True),
+        (Verdict("f", "SAFE"), Effect.NEXT_STEP, False),
         (Verdict("f", "SAFE"), Effect.HOST, True),
         (Verdict("f", "SAFE"), Effect.HANDLE, True),
         (Verdict("f", "SAFE"), Effect.CORRUPTS, False),
@@ -217,11 +219,12 @@ def written(folder: Path, *, bases: str = "Node", register: str = "", read: str 
     return path
 
 
-def report(folder: Path, path: Path, *fields: tuple[str, str, bool, bool]) -> str:
+def report(folder: Path, path: Path, *fields: tuple[str, str, bool, bool], row: str = "SAFE") -> str:
     kinds = [
         {
             "path": path.as_posix(),
             "type": "Square",
+            "class": row,
             "fields": [{"field": f, "class": c, "read": r, "registered": g} for f, c, r, g in fields],
         }
     ]
@@ -279,6 +282,63 @@ def test_a_layer_that_only_says_that_it_registers_is_caught(tmp_path: Path, caps
     known = report(tmp_path, path, ("twice", "SAVE", True, True))
     assert main(["--audit", known, str(tmp_path)]) == 1
     assert "changes under reset and poison (by inf)" in capsys.readouterr().out
+
+
+def test_a_registered_field_that_the_audit_does_not_see_as_registered_is_a_disagreement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, bases="SaverAware, Node", register="self.save_for_backward(self.twice)")
+    known = report(tmp_path, path, ("last_input", "RECOMPUTE", False, False), ("twice", "SAVE", True, False))
+    assert main(["--audit", known, str(tmp_path)]) == 1
+    assert "| toys.Square | `twice` | SAVE, not registered | is registered | **no** |" in capsys.readouterr().out
+
+
+COMPOSITE = """
+import torch
+from cachelint.runtime import Node, SaverAware
+
+class Child({bases}):
+    def forward(self, x):
+        self.kept = torch.cos(x)
+        {register}
+        return torch.sin(x)
+
+    def backward(self, grad, x):
+        return (grad * self.kept,)
+
+class Square(Node):
+    def __init__(self):
+        self.child = Child()
+
+    def forward(self, x):
+        return self.child.forward(x)
+
+    def backward(self, grad, x):
+        return self.child.backward(grad, x)
+
+def example(seed, device, dtype):
+    return Square(), (torch.randn(2, 3, generator=torch.Generator().manual_seed(seed), dtype=dtype).to(device),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("bases", "register", "row", "status", "shown"),
+    [
+        ("Node", "", "SAVE (fan-out)", 0, "changes under reset and poison (by inf); without a saver changes | yes"),
+        ("Node", "", "SAFE", 1, "changes under reset and poison (by inf) | **no**"),
+        ("SaverAware, Node", "self.save_for_backward(self.kept)", "SAVE (fan-out)", 0, "without a saver changes | yes"),
+        ("SaverAware, Node", "self.save_for_backward(self.kept)", "SAFE", 0, "unchanged under reset and poison | yes"),
+        ("SaverAware, Node", "self.save_for_backward(x)", "SAVE (fan-out)", 1, "without a saver changes | **no**"),
+    ],
+)
+def test_a_composite_is_proved_through_its_children(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], bases: str, register: str, row: str, status: int, shown: str
+) -> None:
+    path = tmp_path / "toys" / "square.py"
+    path.parent.mkdir()
+    path.write_text(COMPOSITE.format(bases=bases, register=register))
+    assert main(["--audit", report(tmp_path, path, row=row), str(tmp_path)]) == status
+    assert shown in capsys.readouterr().out
 
 
 def test_a_path_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from html import escape
 from cachelint import __version__
 from cachelint.model import FieldClass, FieldReport, TypeReport
 from cachelint.report import Report, Style
-from cachelint.report.rows import HEAD, listed, row
+from cachelint.report.rows import HEAD, listed, row, urgency
 from cachelint.report.text import printable
 from cachelint.report.totals import Totals, count
 
@@ -24,12 +24,14 @@ code { font: 0.92em ui-monospace, monospace; overflow-wrap: anywhere; }
 dl.totals { display: flex; flex-wrap: wrap; gap: 0.5rem 2rem; margin: 1rem 0 1.5rem; }
 dl.totals dt { color: var(--dim); font-size: 0.85rem; }
 dl.totals dd { font-size: 1.3rem; margin: 0; }
-table { border-collapse: collapse; width: 100%; }
+table { border-collapse: collapse; table-layout: fixed; width: 100%; }
+th:nth-child(1), th:nth-child(2), th:nth-child(4) { width: 28%; }
+td { overflow-wrap: anywhere; }
 th, td { border-bottom: 1px solid var(--line); padding: 0.45rem 0.7rem; text-align: left; vertical-align: top; }
 th { position: sticky; top: 0; background: Canvas; }
 .where, .remark, summary, ol { color: var(--dim); font-size: 0.88rem; }
 .SAFE, .done { color: var(--safe); } .RECOMPUTE { color: var(--recompute); } .SAVE { color: var(--save); }
-.class { font-weight: 600; white-space: nowrap; }
+.class { font-weight: 600; }
 ol { margin: 0.3rem 0 0.3rem 1.2rem; padding: 0; }
 """
 
@@ -74,7 +76,7 @@ def _type(kind: TypeReport) -> Iterator[str]:
     shown = row(kind)
     place = f"{_text(kind.path)}:{kind.line}, {_text(kind.dialect)}"
     yield f'<tr>\n<td><code>{_text(kind.type)}</code><br><span class="where">{place}</span></td>\n<td>'
-    for field in kind.fields:
+    for field in sorted(kind.fields, key=urgency):
         yield from _field(field)
     yield ("-" if not kind.fields else "") + f"</td>\n<td>{_class(shown.cls, shown.flagged)}</td>\n<td>"
     yield (

@@ -105,8 +105,8 @@ def agrees_with_legacy(mode: Mode, legacy, seed: int = 0) -> None:
     """The migrated layer gives what its pre-migration form gives, with the same parameters and inputs."""
 
     def like_legacy(seed: int):
-        node, inputs = mode.make(seed)
-        old, _ = legacy(seed)
+        node, _ = mode.make(seed)
+        old, inputs = legacy(seed)
         for ours, theirs in zip(node.parameters(), old.parameters(), strict=True):
             assert ours.value.shape == theirs.value.shape
             ours.value.copy_(theirs.value)

@@ -9,10 +9,10 @@ from cachelint.runtime import Arena, Builder
 from cachelint.runtime.harness import by_autograd, plain, worst
 from cachelint.runtime.layers.activations.gelu import Gelu
 from cachelint.runtime.layers.activations.relu import ReLU
+from cachelint.runtime.layers.activations.sigmoid import Sigmoid
 from cachelint.runtime.layers.activations.softmax import Softmax
 from cachelint.runtime.layers.core import (
     add,
-    bias,
     conv1d,
     dense,
     ffn,
@@ -26,6 +26,7 @@ from cachelint.runtime.layers.core import (
 )
 from cachelint.runtime.layers.core.add import Add
 from cachelint.runtime.layers.core.bias import Bias
+from cachelint.runtime.layers.core.bias import reference as bias_reference
 from cachelint.runtime.layers.core.conv1d import Conv1D
 from cachelint.runtime.layers.core.dense import Dense
 from cachelint.runtime.layers.core.ffn import FFN
@@ -38,6 +39,9 @@ from cachelint.runtime.layers.core.rotary_embedding import RotaryEmbedding
 from cachelint.runtime.layers.core.temporal_conv_encoder import TemporalConvEncoder
 from cachelint.runtime.layers.core.variable_selection import VariableSelection
 from cachelint.runtime.layers.init import Init
+from fixtures.legacy.activations.gelu import Gelu as LegacyGelu
+from fixtures.legacy.activations.sigmoid import Sigmoid as LegacySigmoid
+from fixtures.legacy.core.dense import Dense as LegacyDense
 from tests.runtime.layers.conformance import matches
 
 leads = st.lists(st.integers(1, 4), max_size=3).map(tuple)
@@ -62,7 +66,7 @@ def made(build, *shapes):
 @given(lead=leads, n=sizes, m=sizes, h=sizes, seed=seeds)
 def test_maps_of_the_last_axis_on_any_shape(lead, n: int, m: int, h: int, seed: int) -> None:
     matches(made(lambda init: Linear(n, m, init=init), (*lead, n)), linear.reference, seed)
-    matches(made(lambda init: Bias(n, init=init), (*lead, n)), bias.reference, seed)
+    matches(made(lambda init: Bias(n, init=init), (*lead, n)), bias_reference, seed)
     matches(made(lambda init: Dense(n, m, activation=Gelu("none"), init=init), (*lead, n)), dense.reference, seed)
     matches(made(lambda init: FFN(n, h, m, bias=True, init=init), (*lead, n)), ffn.reference, seed)
     matches(made(lambda init: FFN(n, h, m, gate="geglu", init=init), (*lead, n)), ffn.reference, seed)
@@ -126,10 +130,10 @@ def test_conv1d_with_every_option(channels, kernel: int, options, more: int, see
 
 
 @few
-@given(inner=sizes, hidden=sizes, kernel=st.sampled_from([1, 3, 5]), length=st.integers(1, 6), seed=seeds)
-def test_temporal_conv_encoder_on_any_shape(inner: int, hidden: int, kernel: int, length: int, seed: int) -> None:
-    build = lambda init: TemporalConvEncoder(inner, hidden, 3, kernel_size=kernel, init=init)  # noqa: E731
-    matches(made(build, (2, inner, length)), temporal_conv_encoder.reference, seed)
+@given(widths=st.tuples(sizes, sizes), kernel=st.sampled_from([1, 3, 5]), bias=st.booleans(), length=sizes, seed=seeds)
+def test_temporal_conv_encoder_on_any_shape(widths, kernel: int, bias: bool, length: int, seed: int) -> None:
+    build = lambda init: TemporalConvEncoder(*widths, 3, kernel_size=kernel, bias=bias, init=init)  # noqa: E731
+    matches(made(build, (2, widths[0], length)), temporal_conv_encoder.reference, seed)
 
 
 def test_temporal_conv_encoder_refuses_an_even_kernel() -> None:
@@ -168,6 +172,16 @@ def test_the_activation_is_differentiated_where_it_was_applied() -> None:
     wrong = node.linear.backward(z_grad, x)[0]
     assert (right - wrong).norm() / right.norm() > 1e-2
     matches(make, dense.reference)
+
+
+@pytest.mark.parametrize("kinds", [(Sigmoid, LegacySigmoid), (Gelu, LegacyGelu)], ids=["sigmoid", "gelu"])
+def test_the_legacy_form_hands_on_the_wrong_operand_and_its_cache_hides_it(kinds) -> None:
+    ours, theirs = kinds
+    node, (x,) = made(lambda init: Dense(4, 4, activation=ours(), init=init), (5, 4))(0)
+    old, _ = made(lambda init: LegacyDense(4, 4, activation=theirs(), init=init), (5, 4))(0)
+    torch.testing.assert_close(node.forward(x), old.forward(x), rtol=1e-12, atol=1e-12)
+    grad = torch.ones(5, 4, dtype=torch.float64)
+    torch.testing.assert_close(node.backward(grad, x), old.backward(grad, x), rtol=1e-12, atol=1e-12)
 
 
 def test_dense_without_an_activation_drops_what_an_earlier_one_left() -> None:

@@ -163,7 +163,7 @@ LEGACY = {
     "core.add": "core.Add",
     "core.mat_mul": "core.MatMul",
     "core.gemm": "core.Gemm",
-    "core.dense": "core.Dense",
+    "core.dense": "core.Dense (linear)",
     "core.ffn": "core.FFN",
     "core.film": "core.FiLM",
     "core.polynomial_expansion": "core.PolynomialExpansion",
