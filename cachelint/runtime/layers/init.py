@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from cachelint.runtime import Node
+from cachelint.runtime import Node, Parameter
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,15 @@ class Init:
         with torch.no_grad():
             for parameter in node.parameters():
                 parameter.value.add_(self.normal(*parameter.value.shape, std=std))
+
+    def avoid_kinks(self, weights: Iterable[Parameter], biases: Iterable[Parameter]) -> None:
+        """Shrink ``weights`` and set ``biases`` to one and minus one in turn: rounding can't turn a relu on or off."""
+        with torch.no_grad():
+            for weight in weights:
+                weight.value.mul_(0.1)
+            for bias in biases:
+                bias.value[::2] = 1
+                bias.value[1::2] = -1
 
     def _place(self, drawn: Tensor) -> Tensor:
         return drawn.to(device=self.device, dtype=self.dtype or torch.get_default_dtype())

@@ -50,14 +50,17 @@ def gelu_backward(grad: Tensor, x: Tensor, approximate: Approximation = "tanh") 
 
 
 def gelu_derivative(x: Tensor, approximate: Approximation = "tanh") -> Tensor:
-    """The derivative of ``gelu`` at x."""
+    """The derivative of ``gelu`` at x.
+
+    The approximation is ``x * s`` with ``s = sigmoid(2 * u)``, and its derivative ``s + x * s * (1 - s) * 2 * du``.
+    """
     if approximate == "none":
         density = torch.exp(-0.5 * x.square()) * (0.5 * math.sqrt(2 / math.pi))
         return 0.5 * (1 + torch.erf(x * math.sqrt(0.5))) + x * density
     square = x.square()
-    t = torch.tanh(SQRT_2_OVER_PI * x * (1 + CUBIC * square))
-    du = SQRT_2_OVER_PI * (1 + 3 * CUBIC * square)
-    return 0.5 * (1 + t) * (1 + x * (1 - t) * du)
+    slope = 2 * SQRT_2_OVER_PI
+    s = torch.sigmoid(x * torch.add(slope, square, alpha=slope * CUBIC))
+    return torch.addcmul(s, s * (1 - s), x * torch.add(slope, square, alpha=3 * slope * CUBIC))
 
 
 def reference(node: Gelu, x: Tensor) -> Tensor:

@@ -84,9 +84,11 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
 def example_linear(
     seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
 ) -> tuple[Dense, tuple[Tensor, ...]]:
-    """Return a node without bias and activation, and an input for it."""
+    """Return a node without an activation, and an input for it."""
     init = Init.seeded(seed, device, dtype)
-    return Dense(3, 4, bias=False, init=init), (init.normal(5, 3),)
+    node = Dense(3, 4, init=init)
+    init.jitter(node)
+    return node, (init.normal(2, 5, 3),)
 
 
 def example_gelu(

@@ -63,7 +63,7 @@ def reference(node: TemporalConvEncoder, x: Tensor) -> Tensor:
     """Return the same formula in plain torch operators."""
     for conv in (node.conv1, node.conv2):
         bias = None if conv.bias is None else conv.bias.value
-        x = torch.nn.functional.conv1d(x, conv.weight.value, bias, padding="same").clamp(min=0)
+        x = torch.nn.functional.conv1d(x, conv.weight.value, bias, padding="same").relu()
     return x.sum(-1) / x.shape[-1] @ node.projection.weight.value
 
 
@@ -73,13 +73,20 @@ def example(
     """Return a node and an input for it."""
     init = Init.seeded(seed, device, dtype)
     node = TemporalConvEncoder(2, 3, 4, init=init)
-    init.jitter(node)
+    _avoid_kinks(node, init)
     return node, (init.normal(2, 2, 5),)
 
 
 def example_wide(
     seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
 ) -> tuple[TemporalConvEncoder, tuple[Tensor, ...]]:
-    """Return a node with a wider kernel and no biases, and an input for it."""
+    """Return a node with a wider kernel and an input for it."""
     init = Init.seeded(seed, device, dtype)
-    return TemporalConvEncoder(3, 4, 2, kernel_size=5, bias=False, init=init), (init.normal(3, 3, 7),)
+    node = TemporalConvEncoder(3, 4, 2, kernel_size=5, init=init)
+    _avoid_kinks(node, init)
+    return node, (init.normal(3, 3, 7),)
+
+
+def _avoid_kinks(node: TemporalConvEncoder, init: Init) -> None:
+    convs = (node.conv1, node.conv2)
+    init.avoid_kinks([conv.weight for conv in convs], [conv.bias for conv in convs if conv.bias is not None])

@@ -49,11 +49,11 @@ def layer_norm_backward(grad: Tensor, x: Tensor, gamma: Tensor, eps: float) -> t
     ``dx = r * (d - mean(d) - n * mean(d * n))``.
     """
     g, x_wide = wide(grad), wide(x)
-    variance, mean = torch.var_mean(x_wide, -1, correction=0, keepdim=True)
-    r = torch.rsqrt(variance + eps)
-    n = (x_wide - mean) * r
+    centred = x_wide - x_wide.mean(-1, keepdim=True)
+    r = torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
+    n = centred * r
     d = g * gamma
-    dx = r * (d - d.mean(-1, keepdim=True) - n * (d * n).mean(-1, keepdim=True))
+    dx = r * torch.addcmul(d - d.mean(-1, keepdim=True), n, (d * n).mean(-1, keepdim=True), value=-1)
     return dx.to(x.dtype), sum_leading(g * n), sum_leading(g)
 
 

@@ -107,7 +107,7 @@ def reference(node: NBeats, x: Tensor) -> Tensor:
     for block in node.blocks:
         hidden = x
         for weight, bias in zip(block.weights, block.biases, strict=True):
-            hidden = torch.addmm(bias.value, hidden, weight.value).clamp(min=0)
+            hidden = torch.addmm(bias.value, hidden, weight.value).relu()
         theta = hidden @ block.theta.value
         x = x - theta[:, : node.length]
         forecasts.append(theta[:, node.length :])
@@ -118,7 +118,8 @@ def example(seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float
     """Return a node with two small blocks and an input for it."""
     init = Init.seeded(seed, device, dtype)
     node = NBeats(4, 2, blocks=2, layers=2, width=5, init=init)
-    init.jitter(node)
+    for block in node.blocks:
+        init.avoid_kinks(block.weights, block.biases)
     return node, (init.normal(3, 4),)
 
 
@@ -127,4 +128,6 @@ def example_one_block(
 ) -> tuple[NBeats, tuple[Tensor, ...]]:
     """Return a node with a single deep block and an input for it."""
     init = Init.seeded(seed, device, dtype)
-    return NBeats(5, 3, blocks=1, layers=3, width=6, init=init), (init.normal(2, 5),)
+    node = NBeats(5, 3, blocks=1, layers=3, width=6, init=init)
+    init.avoid_kinks(node.blocks[0].weights, node.blocks[0].biases)
+    return node, (init.normal(7, 5),)
