@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from cachelint.runtime.harness import Example, plain, two_steps, under_reset, worst
+from cachelint.runtime.harness import Example, plain, recorded, two_steps, under_reset, worst
 from cachelint.runtime.proof import TOLERANCE, Effect, FieldProof, prove, registered_fields, written_fields
 
 DEFAULT_PATHS = ("fixtures/legacy",)
@@ -42,6 +42,22 @@ class Verdict:
     cls: str
     read: bool = True
     registered: bool = False
+
+    @property
+    def flagged(self) -> bool:
+        """A finding: RECOMPUTE or SAVE, read in backward and not registered."""
+        return self.cls != "SAFE" and self.read and not self.registered
+
+
+@dataclass(frozen=True, slots=True)
+class TypeVerdict:
+    """What the audit says of one type: its row (the Class column) and its fields."""
+
+    row: str = "SAFE"
+    fields: tuple[Verdict, ...] = ()
+
+
+Known = dict[tuple[str, str], TypeVerdict]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +143,11 @@ def audit(paths: Iterable[Path]) -> Any:
     return json.loads(done.stdout)
 
 
-def verdicts(report: Any) -> dict[tuple[str, str], tuple[Verdict, ...]]:
+def verdicts(report: Any) -> Known:
     """The verdicts of a JSON report, by path and type."""
     return {
-        (Path(kind["path"]).as_posix(), kind["type"]): tuple(
-            Verdict(f["field"], f["class"], f["read"], f["registered"]) for f in kind["fields"]
+        (Path(kind["path"]).as_posix(), kind["type"]): TypeVerdict(
+            kind["class"], tuple(Verdict(f["field"], f["class"], f["read"], f["registered"]) for f in kind["fields"])
         )
         for kind in report["types"]
     }
@@ -140,35 +156,35 @@ def verdicts(report: Any) -> dict[tuple[str, str], tuple[Verdict, ...]]:
 # ---- the table
 
 
-def rows(specimen: Specimen, known: dict[tuple[str, str], tuple[Verdict, ...]], seed: int = 0) -> Iterator[Row]:
-    """The rows of one layer: its fields by name, then the layer as a whole if the contract covers it."""
+def rows(specimen: Specimen, known: Known, seed: int = 0) -> Iterator[Row]:
+    """The rows of one layer: its fields by name, then the layer as a whole unless a field of its own needs work."""
     node, _ = specimen.examples[0](seed)
-    static = {v.field: v for v in _verdicts_of(type(node), specimen.path, known)}
+    kind = _verdict_of(type(node), specimen.path, known)
+    static = {v.field: v for v in kind.fields if not v.registered}
     seen = dict.fromkeys(name for example in specimen.examples for name in written_fields(example, seed))
-    covered = {_attribute(v.field) for v in static.values() if v.registered}
-    covered |= registered_fields(specimen.examples, seed)
-    for name in dict.fromkeys([*(v.field for v in static.values() if not v.registered), *seen]):
-        if name in covered:
+    covered = {_attribute(v.field) for v in kind.fields if v.registered}
+    handed_over = registered_fields(specimen.examples, seed)
+    for name in dict.fromkeys([*static, *seen]):
+        verdict = static.get(name)
+        if name in handed_over and verdict is not None and verdict.flagged:
+            yield Row(specimen.name, name, f"{verdict.cls}, not registered", "is registered", False)
+        if name in covered | handed_over:
             continue
         proof = prove(specimen.examples, name, seed)
-        verdict = static.get(name)
-        if verdict is None and proof.effect in (Effect.HOST, Effect.HANDLE, Effect.NOTHING):
+        if verdict is None and agrees(None, proof):
             continue
         yield Row(specimen.name, name, _label(verdict), _shown(proof), agrees(verdict, proof))
-    if not any(v.cls != "SAFE" and v.read and not v.registered for v in static.values()):
-        yield _whole(specimen, bool(static), seed)
+    if not any(v.flagged for v in static.values()):
+        yield _whole(specimen, kind, seed)
 
 
 def _attribute(field: str) -> str:
     return field.removeprefix("self.").split(".")[0].split("[")[0]
 
 
-def _verdicts_of(kind: type, path: Path, known: dict[tuple[str, str], tuple[Verdict, ...]]) -> tuple[Verdict, ...]:
-    for base in kind.__mro__:
-        found = known.get((path.as_posix(), base.__qualname__))
-        if found is not None:
-            return found
-    return ()
+def _verdict_of(kind: type, path: Path, known: Known) -> TypeVerdict:
+    found = [known[key] for base in kind.__mro__ if (key := (path.as_posix(), base.__qualname__)) in known]
+    return found[0] if found else TypeVerdict()
 
 
 def _label(verdict: Verdict | None) -> str:
@@ -188,30 +204,39 @@ def agrees(verdict: Verdict | None, proof: FieldProof) -> bool:
     """Whether the proof is what the verdict promises.
 
     RECOMPUTE and SAVE are proved by a changed gradient, in this step or the next, with live inputs or without, or by a
-    read of the shape alone; a field that nobody reads, a SAFE one and an unlisted one by no change.
+    read of the shape alone; a SAFE field and an unlisted one by no change. A field that no backward reads changes no
+    gradient of this step; state that the next forward reads may still change the next one.
     """
     harmless = proof.effect in (Effect.NOTHING, Effect.HOST, Effect.HANDLE)
-    if verdict is None or verdict.cls == "SAFE" or not verdict.read:
+    if verdict is not None and not verdict.read:
+        return harmless or proof.effect is Effect.NEXT_STEP
+    if verdict is None or verdict.cls == "SAFE":
         return harmless
     return not harmless
 
 
-def _whole(specimen: Specimen, listed: bool, seed: int) -> Row:
+def _whole(specimen: Specimen, kind: TypeVerdict, seed: int) -> Row:
+    """The layer with its saver: unchanged under reset. Where children save: changed without a saver, too."""
+    static = kind.row if "fan-out" in kind.row else "SAFE and registered only" if kind.fields else "SAFE"
+    saves = any(recorded(example, seed).saved for example in specimen.examples)
+    error = _reset_error(specimen, seed, with_saver=True)
+    shown = RESET_PROOF if error <= TOLERANCE else f"changes under reset and poison (by {error:.1e})"
+    if "fan-out" not in kind.row:
+        return Row(specimen.name, "", static, shown, error <= TOLERANCE)
+    bare = _reset_error(specimen, seed, with_saver=False)
+    shown = f"{shown}; without a saver " + ("changes" if bare > TOLERANCE else "unchanged, too")
+    return Row(specimen.name, "", static, shown, bare > TOLERANCE and (error <= TOLERANCE or not saves))
+
+
+def _reset_error(specimen: Specimen, seed: int, with_saver: bool) -> float:
     error = 0.0
     for example in specimen.examples:
         for in_arena in (True, False):
-            trial = under_reset(example, seed, inputs_in_arena=in_arena)
-            error = max(error, worst(trial.outcome, plain(example, seed)), float(trial.pins_left))
-            trial = under_reset(example, seed, inputs_in_arena=in_arena, steps=2)
-            error = max(error, worst(trial.outcome, two_steps(example, seed).second), float(trial.pins_left))
-    unchanged = error <= TOLERANCE
-    return Row(
-        specimen.name,
-        "",
-        "SAFE and registered only" if listed else "SAFE",
-        RESET_PROOF if unchanged else f"changes under reset and poison (by {error:.1e})",
-        unchanged,
-    )
+            for steps in (1, 2):
+                want = plain(example, seed) if steps == 1 else two_steps(example, seed).second
+                got = under_reset(example, seed, inputs_in_arena=in_arena, steps=steps, with_saver=with_saver)
+                error = max(error, worst(got.outcome, want), float(got.pins_left))
+    return error
 
 
 def table(found: Iterable[Row]) -> str:
