@@ -25,13 +25,13 @@ dl.totals { display: flex; flex-wrap: wrap; gap: 0.5rem 2rem; margin: 1rem 0 1.5
 dl.totals dt { color: var(--dim); font-size: 0.85rem; }
 dl.totals dd { font-size: 1.3rem; margin: 0; }
 table { border-collapse: collapse; table-layout: fixed; width: 100%; }
-th:nth-child(1), th:nth-child(2), th:nth-child(4) { width: 28%; }
+th:nth-child(3) { width: 8rem; }
 td { overflow-wrap: anywhere; }
 th, td { border-bottom: 1px solid var(--line); padding: 0.45rem 0.7rem; text-align: left; vertical-align: top; }
 th { position: sticky; top: 0; background: Canvas; }
 .where, .remark, summary, ol { color: var(--dim); font-size: 0.88rem; }
 .SAFE, .done { color: var(--safe); } .RECOMPUTE { color: var(--recompute); } .SAVE { color: var(--save); }
-.class { font-weight: 600; }
+.class { font-weight: 600; overflow-wrap: normal; }
 ol { margin: 0.3rem 0 0.3rem 1.2rem; padding: 0; }
 """
 
