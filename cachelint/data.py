@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +18,8 @@ def rules_dir() -> str:
 
 def load_tables(folder: str) -> dict[str, dict[str, Any]]:
     """Every TOML file of ``rules/<folder>``, by stem, in name order. Raises OSError and tomllib.TOMLDecodeError."""
+    import tomllib
+
     base = os.path.join(rules_dir(), folder)
     tables = {}
     for name in sorted(os.listdir(base)):

@@ -6,15 +6,19 @@ default is selected by ``ALL``, by its whole code or by its name.
 
 from __future__ import annotations
 
+import os
 import re
 
+from cachelint.data import rules_dir
 from cachelint.settings import Settings
+from cachelint.source import read_bytes
 
 UNUSED_SUPPRESSION = "CL001"
 BUILT_IN = {UNUSED_SUPPRESSION: "unused-suppression"}
 """Codes that the runner itself reports; all others come from the catalogue."""
 
 _WHOLE_CODE = 5
+_FILE = re.compile(r"(CL\d{3})-([a-z0-9-]+)\.toml\Z")
 _OFF = re.compile(rb"^default\s*=\s*false\b", re.MULTILINE)
 
 
@@ -43,17 +47,16 @@ def enabled(code: str, name: str, settings: Settings, default: bool = True) -> b
 
 
 def known() -> dict[str, str]:
-    """Code to name of every rule there is, without reading a rule."""
-    from cachelint import catalogue
-
-    return BUILT_IN | catalogue.names()
+    """Code to name of every rule there is, from the names of the catalogue's files."""
+    return BUILT_IN | {match[1]: match[2] for match in map(_FILE.match, sorted(os.listdir(rules_dir()))) if match}
 
 
 def off_by_default() -> frozenset[str]:
-    """The codes that a plain run leaves out, by a byte search in the catalogue's files."""
-    from cachelint import catalogue
-
-    folder = catalogue.folder()
-    return frozenset(
-        code for code, name in catalogue.names().items() if _OFF.search((folder / f"{code}-{name}.toml").read_bytes())
-    )
+    """The codes that a plain run leaves out, by a byte search in the catalogue's files (nothing is parsed)."""
+    folder = rules_dir()
+    off = set()
+    for name in os.listdir(folder):
+        match = _FILE.match(name)
+        if match and _OFF.search(read_bytes(os.path.join(folder, name))):
+            off.add(match[1])
+    return frozenset(off)

@@ -1,0 +1,95 @@
+"""Worker processes: all items answered once, whatever one of them does to its worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cachelint import pool
+
+
+@dataclass
+class Squares:
+    """Answers with squares; some items crash, exit or hang."""
+
+    crash: frozenset[int] = frozenset()
+    leave: frozenset[int] = frozenset()
+    hang: frozenset[int] = frozenset()
+
+    def answer(self, item: int) -> tuple[int, int]:
+        if item in self.crash:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if item in self.leave:
+            os._exit(7)
+        if item in self.hang:
+            time.sleep(60)
+        return item * item, os.getpid()
+
+
+def _run(
+    job: Squares, weights: list[int], jobs: int, limit: float = 60
+) -> tuple[dict[int, int], dict[int, str], set[int]]:
+    answers: dict[int, int] = {}
+    failures: dict[int, str] = {}
+    processes = set()
+
+    def receive(item: int, answer: tuple[int, int]) -> None:
+        assert item not in answers
+        answers[item] = answer[0]
+        processes.add(answer[1])
+
+    def fail(item: int, why: str) -> None:
+        assert item not in failures
+        failures[item] = why
+
+    pool.run(job, weights, jobs, limit, receive, fail)
+    return answers, failures, processes
+
+
+@pytest.mark.parametrize("count", [1, 2, 50])
+def test_every_item_is_answered_once(count: int) -> None:
+    answers, failures, processes = _run(Squares(), [1] * count, 2)
+    assert answers == {item: item * item for item in range(count)}
+    assert failures == {}
+    assert os.getpid() not in processes
+    assert len(processes) <= 2
+
+
+def test_a_worker_that_dies_takes_one_item_with_it() -> None:
+    job = Squares(crash=frozenset({3, 4}), leave=frozenset({0, 29}))
+    answers, failures, _ = _run(job, [1] * 30, 2)
+    assert set(answers) == set(range(30)) - {0, 3, 4, 29}
+    assert {item: why.rpartition("(")[2] for item, why in failures.items()} == {
+        3: "signal 9)", 4: "signal 9)", 0: "exit status 7)", 29: "exit status 7)"
+    }  # fmt: skip
+
+
+def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "GRACE", 0.1)
+    start = time.monotonic()
+    answers, failures, _ = _run(Squares(hang=frozenset({5})), [1] * 10, 2, limit=0.3)
+    assert set(answers) == set(range(10)) - {5}
+    assert failures == {5: "gave up after 0 s"}
+    assert time.monotonic() - start < 20
+
+
+def test_no_worker_is_left_behind() -> None:
+    import multiprocessing
+
+    _run(Squares(crash=frozenset({1})), [1] * 6, 2)
+    assert multiprocessing.active_children() == []
+
+
+@given(st.lists(st.integers(0, 1000), max_size=60), st.integers(1, 8))
+def test_chunks_hold_every_item_once_the_heaviest_first(weights: list[int], jobs: int) -> None:
+    found = pool.chunks(weights, jobs)
+    assert sorted(item for chunk in found for item in chunk) == list(range(len(weights)))
+    flat = [weights[item] for chunk in found for item in chunk]
+    assert flat == sorted(flat, reverse=True)
+    assert all(found)
