@@ -144,5 +144,9 @@ class Sample:
         """Only one of the files is there."""
         return SOURCE.splitlines() if path == "kernels/exp.py" else []
 
+    def cell(self, path: str, line: int) -> tuple[int, int] | None:
+        """None of them is a notebook."""
+        return None
+
 
 CLEAN = Sample(types=(EMPTY,), findings=(), errors=())

@@ -256,3 +256,33 @@ def test_colour_only_where_it_is_wanted(project: Path, capsys: pytest.CaptureFix
     assert "\x1b" not in capsys.readouterr().out
     check("--color", "always")
     assert "\x1b[31m" in capsys.readouterr().out
+
+
+def test_a_notebook_is_shown_by_cell(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "ops.py").unlink()
+    lines = OPS.splitlines(keepends=True)
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": ["# ops\n"]},
+        {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": lines[:3]},
+        {
+            "cell_type": "code",
+            "metadata": {},
+            "outputs": [],
+            "execution_count": None,
+            "source": ["%time\n", *lines[3:]],
+        },
+    ]
+    book = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (project / "ops.ipynb").write_text(json.dumps(book))
+    assert check("--output-format", "concise") == 1
+    shown = places(capsys.readouterr().out)
+    number = shown[0].split("cell ")[0]
+    assert number == "ops.ipynb:"
+    assert check() == 1
+    out = capsys.readouterr().out
+    assert "\n6 |         ctx.y = y\n  |         ^^^^^\n" in out
+    assert ":6:9: CL104" in out
+    assert check("--output-format", "json") == 1
+    assert [finding["cell"]["line"] for finding in json.loads(capsys.readouterr().out)["findings"]] == [6, 7]
+    assert cli.run(["audit"]) == 0
+    assert "ops.ipynb:cell " in capsys.readouterr().out

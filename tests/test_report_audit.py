@@ -82,22 +82,22 @@ def test_rich_fits_the_terminal_and_says_the_same() -> None:
 
 
 def test_resolution_names_only_what_needs_work() -> None:
-    assert row(EXP).resolution_cell() == "save `y` with ctx.save_for_backward"
-    assert row(RELU).resolution_cell() == "last_input: read the live input `x`; mask: remove it"
-    assert row(DONE).resolution_cell() == "registered"
-    assert row(replace(EXP, fields=(HOST,))).resolution_cell() == "nothing to do"
+    assert row(EXP, "").resolution_cell() == "save `y` with ctx.save_for_backward"
+    assert row(RELU, "").resolution_cell() == "last_input: read the live input `x`; mask: remove it"
+    assert row(DONE, "").resolution_cell() == "registered"
+    assert row(replace(EXP, fields=(HOST,)), "").resolution_cell() == "nothing to do"
     second = replace(FIELD, field="z", resolution="save `z` with ctx.save_for_backward")
-    assert row(replace(EXP, fields=(FIELD, second))).resolution_cell() == "save `y, z` with ctx.save_for_backward"
+    assert row(replace(EXP, fields=(FIELD, second)), "").resolution_cell() == "save `y, z` with ctx.save_for_backward"
     live = [replace(LIVE, field=name, resolution=f"read the live input {name}") for name in ("q", "k", "v")]
-    assert row(replace(EXP, fields=(*live, FIELD))).resolution_cell() == (
+    assert row(replace(EXP, fields=(*live, FIELD)), "").resolution_cell() == (
         "read the live inputs q, k, v; save `y` with ctx.save_for_backward"
     )
     other = replace(LIVE, field="ctx", resolution="read the live input ctx.x")
-    assert row(replace(EXP, fields=(other, FIELD))).resolution_cell() == (
+    assert row(replace(EXP, fields=(other, FIELD)), "").resolution_cell() == (
         "ctx: read the live input ctx.x; save `y` with ctx.save_for_backward"
     )
     twice = replace(EXP, fields=(FIELD, replace(FIELD, line=9), HOST))
-    assert (row(twice).field_cell(), row(twice).resolution_cell()) == (
+    assert (row(twice, "").field_cell(), row(twice, "").resolution_cell()) == (
         "SAVE: y; SAFE: scale",
         "save `y` with ctx.save_for_backward",
     )

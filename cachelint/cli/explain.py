@@ -77,6 +77,7 @@ def _nothing(types: Sequence[TypeReport], line: int) -> str:
 def chain(report: Report, kind: TypeReport, field: FieldReport, look: Style) -> Iterator[str]:
     """The verdict in words, then each place that it rests on, with its source line."""
     from cachelint.report.excerpt import Span, excerpt
+    from cachelint.report.place import lines_around, where
     from cachelint.report.text import CLASS_COLOURS, paint, printable
 
     on = look.colour
@@ -92,9 +93,9 @@ def chain(report: Report, kind: TypeReport, field: FieldReport, look: Style) -> 
     ]
     name = paint(printable(f"{kind.type}.{field.field}"), "bold", on=on)
     yield f"{name}: {', '.join((cls, *marks))}\n"
-    yield f"  {printable(kind.path)}:{field.line}:{field.column} ({kind.dialect})\n"
+    yield f"  {where(report, kind.path, field.line)}:{field.column} ({kind.dialect})\n"
     span = Span(field.line, field.column, field.end_line, field.end_column)
-    for line in excerpt(report.source_lines(kind.path), span, colour=on):
+    for line in excerpt(*lines_around(report, kind.path, span), colour=on):
         yield f"  {line}".rstrip() + "\n"
     rows = [
         ("because:", printable(field.reason)),
@@ -107,7 +108,7 @@ def chain(report: Report, kind: TypeReport, field: FieldReport, look: Style) -> 
     if field.evidence:
         yield "  " + paint("evidence:", "bold", on=on) + "\n"
     for number, link in enumerate(field.evidence, start=1):
-        yield f"    {number}. {printable(link.path)}:{link.line}: {printable(link.text)}\n"
+        yield f"    {number}. {where(report, link.path, link.line)}: {printable(link.text)}\n"
         lines = report.source_lines(link.path)
         if 1 <= link.line <= len(lines):
             yield "         " + paint(printable(lines[link.line - 1].strip()[:120]), "dim", on=on) + "\n"

@@ -41,6 +41,9 @@ class Report(Protocol):
     def source_lines(self, path: str) -> Sequence[str]:
         """The lines of a file without their ends; empty when it can't be read any more."""
 
+    def cell(self, path: str, line: int) -> tuple[int, int] | None:
+        """For a notebook, the cell and the line in it (1-based) of a line; None for other files."""
+
 
 @dataclass(frozen=True, slots=True)
 class Style:

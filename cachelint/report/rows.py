@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cachelint.model import FieldClass, FieldReport, TypeReport
+from cachelint.report import Report
+from cachelint.report.place import where
 
 NOTHING = "nothing to do"
 """The resolution of a field that is fine as it is."""
@@ -25,7 +27,7 @@ class Row:
     type: str
     path: str
     line: int
-    dialect: str
+    where: str
     fields: tuple[tuple[str, tuple[str, ...]], ...]
     cls: str
     resolutions: tuple[tuple[tuple[str, ...], str], ...]
@@ -47,12 +49,12 @@ def listed(types: Iterable[TypeReport], *, show_all: bool) -> list[TypeReport]:
     return [kind for kind in types if show_all or kind.fields or FieldClass.SAVE.value in kind.row]
 
 
-def rows(types: Iterable[TypeReport], *, show_all: bool) -> list[Row]:
+def rows(report: Report, *, show_all: bool) -> list[Row]:
     """One row a listed type, in the order of the report."""
-    return [row(kind) for kind in listed(types, show_all=show_all)]
+    return [row(kind, where(report, kind.path, kind.line)) for kind in listed(report.types, show_all=show_all)]
 
 
-def row(kind: TypeReport) -> Row:
+def row(kind: TypeReport, place: str) -> Row:
     """The row of one type."""
     groups: dict[str, list[str]] = {}
     for field in sorted(kind.fields, key=urgency):
@@ -63,7 +65,7 @@ def row(kind: TypeReport) -> Row:
         type=kind.type,
         path=kind.path,
         line=kind.line,
-        dialect=kind.dialect,
+        where=place,
         fields=tuple((remark, tuple(names)) for remark, names in groups.items()),
         cls=kind.row if kind.fields or FieldClass.SAVE.value in kind.row else "-",
         resolutions=_resolutions(kind.fields),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from cachelint.report import Report, Style, renderer, shape
 from cachelint.report.migration import Migration
+from cachelint.report.place import where
 from cachelint.report.rows import Row, row
 from cachelint.report.text import paint, plural
 from cachelint.report.totals import count
@@ -39,7 +40,7 @@ def _tables(form: str, report: Report, migration: Migration, style: Style) -> It
     )
     for title, kinds, nothing in sections:
         yield _heading(form, f"{title} ({plural(len(kinds), 'type')})", style)
-        listed = [row(kind) for kind in kinds]
+        listed = [row(kind, where(report, kind.path, kind.line)) for kind in kinds]
         yield from _table(form, listed, style) if listed else [f"{nothing}\n\n"]
     if migration.gone:
         yield f"Not there any more: {plural(migration.gone, 'flagged type')} of {migration.rev}.\n\n"

@@ -18,8 +18,8 @@ def tool() -> dict[str, Any]:
     return {"name": "cachelint", "version": __version__}
 
 
-def finding(item: Finding) -> dict[str, Any]:
-    """One finding of ``check``."""
+def finding(item: Finding, cell: tuple[int, int] | None = None) -> dict[str, Any]:
+    """One finding of ``check``; ``cell`` is its place in a notebook, whose lines are those of its cells together."""
     shape: dict[str, Any] = {
         "code": item.code,
         "name": item.name,
@@ -38,6 +38,8 @@ def finding(item: Finding) -> dict[str, Any]:
     }
     if item.code.startswith("CL3") or item.names:
         shape["names"] = list(item.names)
+    if cell:
+        shape["cell"] = {"number": cell[0], "line": cell[1]}
     return shape
 
 

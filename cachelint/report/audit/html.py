@@ -8,6 +8,7 @@ from html import escape
 from cachelint import __version__
 from cachelint.model import FieldClass, FieldReport, TypeReport
 from cachelint.report import Report, Style
+from cachelint.report.place import where
 from cachelint.report.rows import HEAD, listed, row, urgency
 from cachelint.report.text import printable
 from cachelint.report.totals import Totals, count
@@ -46,7 +47,7 @@ def render(report: Report, style: Style) -> Iterator[str]:
     yield from _totals(count(len(report.files), report.types))
     yield f"<table>\n<thead><tr>{''.join(f'<th>{name}</th>' for name in HEAD)}</tr></thead>\n<tbody>\n"
     for kind in listed(report.types, show_all=style.show_all):
-        yield from _type(kind)
+        yield from _type(kind, report)
     yield "</tbody>\n</table>\n"
     if report.errors:
         yield "<h2>Not read</h2>\n<ul>\n"
@@ -72,12 +73,12 @@ def _totals(totals: Totals) -> Iterator[str]:
     yield "</dl>\n"
 
 
-def _type(kind: TypeReport) -> Iterator[str]:
-    shown = row(kind)
-    place = f"{_text(kind.path)}:{kind.line}, {_text(kind.dialect)}"
+def _type(kind: TypeReport, report: Report) -> Iterator[str]:
+    shown = row(kind, where(report, kind.path, kind.line))
+    place = f"{escape(shown.where)}, {_text(kind.dialect)}"
     yield f'<tr>\n<td><code>{_text(kind.type)}</code><br><span class="where">{place}</span></td>\n<td>'
     for field in sorted(kind.fields, key=urgency):
-        yield from _field(field)
+        yield from _field(field, report)
     yield ("-" if not kind.fields else "") + f"</td>\n<td>{_class(shown.cls, shown.flagged)}</td>\n<td>"
     yield (
         "<br>".join(
@@ -88,7 +89,7 @@ def _type(kind: TypeReport) -> Iterator[str]:
     yield "</td>\n</tr>\n"
 
 
-def _field(field: FieldReport) -> Iterator[str]:
+def _field(field: FieldReport, report: Report) -> Iterator[str]:
     remark = ", ".join(
         word for word, holds in (("registered", field.registered), ("never read", not field.read)) if holds
     )
@@ -98,7 +99,7 @@ def _field(field: FieldReport) -> Iterator[str]:
     yield f"<details><summary>{label}</summary>\n<p>{field.cls.value}, {field.storage.value}, {field.origin.value}; "
     yield f"confidence {field.confidence.value}. {_text(field.reason)}</p>\n<ol>\n"
     for link in field.evidence:
-        yield f"<li><code>{_text(link.path)}:{link.line}</code> {_text(link.text)}</li>\n"
+        yield f"<li><code>{escape(where(report, link.path, link.line))}</code> {_text(link.text)}</li>\n"
     yield "</ol></details>\n"
 
 

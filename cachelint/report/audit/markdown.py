@@ -12,7 +12,7 @@ from cachelint.report.totals import count
 
 def render(report: Report, style: Style) -> Iterator[str]:
     """The table, then the totals line. The type links to its line."""
-    listed = rows(report.types, show_all=style.show_all)
+    listed = rows(report, show_all=style.show_all)
     if listed:
         yield from markdown_table(listed)
         yield "\n"

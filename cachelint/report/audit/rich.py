@@ -18,7 +18,7 @@ from cachelint.report.totals import count
 
 def render(report: Report, style: Style) -> Iterator[str]:
     """The table and the totals line."""
-    listed = rows(report.types, show_all=style.show_all)
+    listed = rows(report, show_all=style.show_all)
     if listed:
         yield drawn(table(listed), style)
     yield count(len(report.files), report.types).line() + "\n"
@@ -57,7 +57,7 @@ def drawn(grid: Table, style: Style) -> str:
 
 
 def _type(row: Row) -> Text:
-    return Text.assemble((printable(row.type), "bold"), "\n", (f"{printable(row.path)}:{row.line}", "dim"))
+    return Text.assemble((printable(row.type), "bold"), "\n", (row.where, "dim"))
 
 
 def _fields(row: Row) -> Text:

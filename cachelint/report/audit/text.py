@@ -14,7 +14,7 @@ _WIDEST = (40, 44, 24, 60)
 
 def render(report: Report, style: Style) -> Iterator[str]:
     """The table, an empty line, the totals line."""
-    yield from table(rows(report.types, show_all=style.show_all), style)
+    yield from table(rows(report, show_all=style.show_all), style)
     yield count(len(report.files), report.types).line() + "\n"
 
 
@@ -38,7 +38,7 @@ def table(listed: Sequence[Row], style: Style) -> Iterator[str]:
     for row, line in zip(listed, cells, strict=True):
         padded = [pad(text, columns) for text, columns in zip(line, widths, strict=True)]
         padded[2] = _coloured(padded[2], row, style)
-        yield "  ".join((*padded, f"{printable(row.path)}:{row.line}")) + "\n"
+        yield "  ".join((*padded, row.where)) + "\n"
     yield "\n"
 
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from cachelint.model import Applicability, Finding
 from cachelint.report import Report, Style
+from cachelint.report.place import line_of
 from cachelint.report.text import paint, printable
 
 
-def headline(finding: Finding, style: Style) -> str:
+def headline(finding: Finding, report: Report, style: Style) -> str:
     """The line of one finding; ``[*]`` marks a safe fix."""
     colon = paint(":", "cyan", on=style.colour)
-    place = (
-        f"{paint(printable(finding.path), 'bold', on=style.colour)}{colon}{finding.line}{colon}{finding.column}{colon}"
-    )
-    return f"{place} {tail(finding, style)}"
+    path = paint(printable(finding.path), "bold", on=style.colour)
+    line = line_of(report, finding.path, finding.line).replace(":", colon)
+    return f"{path}{colon}{line}{colon}{finding.column}{colon} {tail(finding, style)}"
 
 
 def tail(finding: Finding, style: Style) -> str:
@@ -28,4 +28,4 @@ def tail(finding: Finding, style: Style) -> str:
 def render(report: Report, style: Style) -> Iterator[str]:
     """One line a finding."""
     for finding in report.findings:
-        yield headline(finding, style) + "\n"
+        yield headline(finding, report, style) + "\n"

@@ -8,6 +8,7 @@ from cachelint.report import Report, Style
 from cachelint.report.advice import Adviser
 from cachelint.report.check.concise import headline
 from cachelint.report.excerpt import Span, excerpt
+from cachelint.report.place import lines_around
 from cachelint.report.text import paint, printable
 
 
@@ -15,10 +16,11 @@ def render(report: Report, style: Style) -> Iterator[str]:
     """One block a finding, with a blank line between blocks."""
     adviser = Adviser(report.types)
     for finding in report.findings:
-        yield headline(finding, style) + "\n"
-        gutter = len(str(finding.end_line + 2))
+        yield headline(finding, report, style) + "\n"
         span = Span(finding.line, finding.column, finding.end_line, finding.end_column)
-        for line in excerpt(report.source_lines(finding.path), span, colour=style.colour, gutter=gutter):
+        lines, span = lines_around(report, finding.path, span)
+        gutter = len(str(span.end_line + 2))
+        for line in excerpt(lines, span, colour=style.colour, gutter=gutter):
             yield line + "\n"
         advice = adviser.advice(finding)
         for label, text in (("why", advice.why), ("do", advice.todo)):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from cachelint.report import Report, Style
 from cachelint.report.check.concise import tail
+from cachelint.report.place import line_of
 from cachelint.report.text import paint, printable
 
 
@@ -15,7 +16,7 @@ def render(report: Report, style: Style) -> Iterator[str]:
     for path, group in itertools.groupby(report.findings, key=lambda finding: finding.path):
         findings = list(group)
         yield paint(printable(path), "bold", on=style.colour) + ":\n"
-        places = [f"{finding.line}:{finding.column}" for finding in findings]
+        places = [f"{line_of(report, path, finding.line)}:{finding.column}" for finding in findings]
         widest = max(map(len, places))
         for place, finding in zip(places, findings, strict=True):
             yield f"  {place:<{widest}}  {tail(finding, style)}\n"

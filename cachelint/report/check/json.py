@@ -13,7 +13,7 @@ def render(report: Report, style: Style) -> Iterator[str]:
     document = {
         "schema": shape.SCHEMA,
         "tool": shape.tool(),
-        "findings": [shape.finding(finding) for finding in report.findings],
+        "findings": [shape.finding(finding, report.cell(finding.path, finding.line)) for finding in report.findings],
         "errors": [shape.error(error) for error in report.errors],
     }
     yield json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -11,6 +11,6 @@ from cachelint.report import Report, Style, shape
 def render(report: Report, style: Style) -> Iterator[str]:
     """One object a line, each written as soon as it is known."""
     for finding in report.findings:
-        yield json.dumps(shape.finding(finding), ensure_ascii=False) + "\n"
+        yield json.dumps(shape.finding(finding, report.cell(finding.path, finding.line)), ensure_ascii=False) + "\n"
     for error in report.errors:
         yield json.dumps({"code": None, "name": "unreadable-file", **shape.error(error)}, ensure_ascii=False) + "\n"
