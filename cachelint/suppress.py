@@ -90,7 +90,9 @@ def apply(findings: Sequence[Finding], source: Source, unused: bool = True) -> O
     ``findings`` must be all that the rules found in the file, selected or not: a comment for a rule that is switched
     off is not unused.
     """
-    if not findings and not (unused and mentions(source.raw)):
+    if not mentions(source.raw):
+        return Outcome(tuple(findings), ())
+    if not findings and not unused:
         return Outcome((), ())
     text = source.text
     found = scan(text)

@@ -7,10 +7,13 @@ imports and constants, is parsed once as a skeleton.
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
 
 from cachelint.index import chunks as _chunks
 from cachelint.index.lower import parse
+
+_KERNEL = re.compile(r"^@(?:\w+\.)*(?:jit|kernel|autotune|heuristics)\b", re.MULTILINE)
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -64,6 +67,7 @@ class ModuleInfo:
         self._pending: dict[str, list[_chunks.Chunk]] = {}
         self._parsed: dict[int, list[ast.stmt]] = {}
         self._whole: ast.Module | None = None
+        self._stubs: dict[int, _chunks.Chunk] = {}
         self.star_imports: list[Import] = []
         self.skeleton: list[ast.stmt] = []
 
@@ -94,6 +98,45 @@ class ModuleInfo:
                 self._whole = parse(self.text, self.path)
         end = chunk.start + chunk.text.count("\n") + (not chunk.text.endswith("\n"))
         return [node for node in self._whole.body if chunk.start < first_line(node) <= end]
+
+    def kernel_stub(self, chunk: _chunks.Chunk) -> ast.stmt | None:
+        """The decorators and signature of a kernel without its body: kernels are most of the text and launched only."""
+        if not chunk.text.startswith("@") or not _KERNEL.search(chunk.text):
+            return None
+        lines = chunk.text.splitlines(keepends=True)
+        head: list[str] = []
+        started, depth = False, 0
+        for line in lines:
+            head.append(line)
+            started = started or line.startswith(("def ", "async def "))
+            if started:
+                code = line.partition("#")[0]
+                depth += code.count("(") + code.count("[") - code.count(")") - code.count("]")
+                if depth == 0 and code.rstrip().endswith(":"):
+                    break
+        else:
+            return None
+        text = "\n" * chunk.start + "".join(head).rstrip().rstrip("\\") + " pass\n"
+        if "#" in head[-1]:
+            return None
+        try:
+            body = compile(text, self.path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True).body
+        except (SyntaxError, ValueError):
+            return None
+        if len(body) != 1:
+            return None
+        self._stubs[id(body[0])] = chunk
+        return body[0]
+
+    def whole(self, node: FunctionNode) -> FunctionNode:
+        """A function with its body, where :meth:`kernel_stub` left it out. Raises SyntaxError."""
+        chunk = self._stubs.get(id(node))
+        if chunk is None:
+            return node
+        for statement in self.statements(chunk):
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                return statement
+        return node
 
     def check_syntax(self) -> None:
         """Parse the whole module, for its error. Raises SyntaxError."""
@@ -131,7 +174,8 @@ class ModuleInfo:
         table = self.bindings
         for chunk in self._pending.pop(name, ()):
             own: dict[str, list[Binding]] = {}
-            self._bind(self.statements(chunk), own, "")
+            stub = self.kernel_stub(chunk)
+            self._bind(self.statements(chunk) if stub is None else [stub], own, "")
             table.setdefault(name, [])[:0] = own.get(name, [])
         return table.get(name, [])
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from cachelint.index.module import Binding, ClassInfo, Import, ModuleInfo
 
 _HEADER = re.compile(rb"^[ \t]*class[ \t]+(\w+)[ \t]*\(([^)]*)\)", re.MULTILINE)
-_APPLY = re.compile(rb"(\w+)\s*\.\s*apply\b")
+_APPLY = re.compile(rb"\.\s*apply\b")
+_WORD = re.compile(rb"(\w+)\s*$")
 _MAX_HOPS = 8
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ClassInfo)
 
@@ -257,7 +258,12 @@ class Project:
             for path in self.files:
                 data = self.raw(path)
                 if b".apply" in data:
-                    for found in set(_APPLY.findall(data)):
+                    names = set()
+                    for match in _APPLY.finditer(data):
+                        word = _WORD.search(data, max(0, match.start() - 80), match.start())
+                        if word:
+                            names.add(word[1])
+                    for found in names:
                         table.setdefault(found, []).append(path)
             self._apply_names = table
         return self._apply_names.get(name.encode(), [])

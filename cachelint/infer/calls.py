@@ -841,8 +841,11 @@ ARRAY_MODULE_GETTERS = frozenset(("get_array_module", "array_namespace"))
 
 def kernel_parameter(func: Func, name: str) -> int:
     """Whether a kernel uses a parameter as a pointer (DEVICE) or as a scalar (HOST); 0 when it cannot be told."""
-    node = func.node
-    assert not isinstance(node, ast.Lambda)
+    assert not isinstance(func.node, ast.Lambda)
+    try:
+        node = func.module.whole(func.node)
+    except SyntaxError:
+        return 0
     for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
         if (
             parameter.arg == name

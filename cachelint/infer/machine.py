@@ -337,7 +337,8 @@ class Machine(Expressions, Calls):
         path, guards = self.path, self.guards
         self.log.branches[id(node)] = node
         self.path = (*path, (id(node), "then"))
-        self.guards = (*guards, *self.guard_fields(node.test))
+        if self.receiver_is_self:
+            self.guards = (*guards, *self.guard_fields(node.test))
         self.narrow(node.test, True)
         ended_then = self.block(node.body)
         after_then = self.snapshot()
