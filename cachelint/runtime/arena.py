@@ -102,8 +102,5 @@ class Arena:
 
 
 def _with_index(device: torch.device | str) -> torch.device:
-    """Tensors say ``cuda:0``, people say ``cuda``."""
-    found = torch.device(device)
-    if found.type != "cpu" and found.index is None:
-        return torch.device(found.type, torch.accelerator.current_device_index() if found.type != "meta" else 0)
-    return found
+    """The device as tensors name it: people say ``cuda``, tensors ``cuda:0``."""
+    return torch.empty(0, device=device).device

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from cachelint.runtime.parameter import Parameter
+from cachelint.runtime.persistent import Persistent
+from cachelint.runtime.placement_state import outside_arena
 from cachelint.runtime.walk import Walkable, replace_tensors, walk
 
 
@@ -77,11 +79,19 @@ class Node(Walkable):
         return self.train(False)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Move every tensor that the node reaches to ``device``, and cast the floating-point ones to ``dtype``."""
+        """Move every tensor that the node reaches to ``device``, and cast the floating-point ones to ``dtype``.
+
+        What a ``Persistent`` keeps moves along; one that watches a weight is empty afterwards.
+        """
 
         def move(tensor: Tensor) -> Tensor:
             cast = dtype if tensor.is_floating_point() else None
-            return tensor.to(device=device, dtype=cast or tensor.dtype)
+            with torch.no_grad(), outside_arena():
+                moved = tensor.to(device=device, dtype=cast or tensor.dtype)
+            return moved.requires_grad_() if tensor.requires_grad and tensor.is_leaf else moved
 
         replace_tensors(self, move)
+        for _, kept in walk(self):
+            if isinstance(kept, Persistent) and (value := kept.get()) is not None:
+                kept.set(move(value))
         return self

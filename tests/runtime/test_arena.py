@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -459,6 +460,44 @@ def programs() -> dict[str, Callable[[str], object]]:
         (y.sum() + h.sum() + c.sum()).backward()
         return [y, h, c, *(p.grad for p in model.parameters())]
 
+    def functional(device: str) -> object:
+        x = torch.arange(6.0, device=device).reshape(2, 3)
+        rows = torch.func.vmap(torch.func.grad(lambda v: (v.sin() * v).sum()))(x)
+        value, slope = torch.func.jvp(torch.exp, (x,), (torch.ones_like(x),))
+        return [rows, value, slope, torch.func.vmap(lambda a, b: a @ b, in_dims=(0, None))(x, x[0])]
+
+    def inference(device: str) -> object:
+        with torch.inference_mode():
+            x = torch.arange(6.0, device=device)
+            x.mul_(2)
+            return [x.view(2, 3) @ x.view(3, 2), x[1:], x.clone()]
+
+    def attention(device: str) -> object:
+        torch.manual_seed(0)
+        q, k, v = (torch.randn(2, 2, 5, 8).to(device).requires_grad_() for _ in range(3))
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y.sum().backward()
+        return [y, q.grad, k.grad, v.grad]
+
+    def custom_function(device: str) -> object:
+        class Cube(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+                ctx.save_for_backward(x)
+                square = x * x
+                ctx.mark_non_differentiable(square)
+                return x * square, square
+
+            @staticmethod
+            def backward(ctx: Any, grad: Tensor, _: Tensor) -> Tensor:
+                (x,) = ctx.saved_tensors
+                return grad * 3 * x * x
+
+        x = torch.arange(4.0, device=device, requires_grad=True)
+        y, square = Cube.apply(x)
+        y.sum().backward()
+        return [y, square, x.grad]
+
     def sparse(device: str) -> object:
         s = torch.eye(3, device=device).to_sparse()
         return [(s @ torch.ones(3, 2, device=device)), s.to_dense()]
@@ -484,7 +523,9 @@ def test_ordinary_code_runs_unchanged(device: str, name: str, capacity: int) -> 
         if isinstance(a, Tensor) and isinstance(b, Tensor):
             assert a.stride() == b.stride()
             assert a.storage_offset() == b.storage_offset()
-            assert torch.allclose(a.detach(), b.detach(), equal_nan=True)
+            # CUDA may pick another algorithm for another alignment.
+            tolerance = 1e-5 if device == "cpu" else 1e-3
+            assert torch.allclose(a.detach(), b.detach(), rtol=tolerance, atol=tolerance / 100, equal_nan=True)
         else:
             assert a == b
     stats = arena.stats()

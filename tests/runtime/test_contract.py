@@ -100,6 +100,25 @@ def test_to_moves_to_the_device(device: str) -> None:
     assert {v.device.type for _, v in walk(node) if isinstance(v, Tensor)} == {device}
 
 
+def test_to_moves_what_is_persistent_and_empties_what_watches_a_weight() -> None:
+    class Stateful(Scale):
+        def __init__(self) -> None:
+            super().__init__(torch.ones(3).requires_grad_())
+            self.state = Persistent()
+            self.cache = Persistent(self.w)
+
+    node = Stateful()
+    node.state.set(torch.ones(2))
+    node.cache.set(torch.ones(2))
+    node.to(dtype=torch.float64)
+    state = node.state.get()
+    assert state is not None
+    assert state.dtype is torch.float64
+    assert node.cache.get() is None
+    assert node.w.value.requires_grad
+    assert node.w.value.is_leaf
+
+
 def test_the_gradient_is_one_buffer_for_life() -> None:
     parameter = Parameter(torch.ones(2, 3))
     parameter.accumulate(torch.full((2, 3), 2.0))
