@@ -75,6 +75,8 @@ def test_help_imports_nothing_heavy() -> None:
         (("check", "--output-format", "yaml"), "'yaml' is not one of"),
         (("audit", "--jobs", "zero"), "--jobs"),
         (("explain", "nowhere"), "FILE:LINE"),
+        (("audit", ""), "a path is empty"),
+        (("audit", "--config"), "requires an argument"),
     ],
 )
 def test_a_usage_error_is_one_line_and_status_2(arguments: tuple[str, ...], complaint: str) -> None:
@@ -100,3 +102,12 @@ def test_a_closed_pipe_is_silent() -> None:
     os.close(write)
     assert done.stderr == ""
     assert done.returncode in (0, 141)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*COMMAND, "rule", "--all"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("cachelint: error: standard output: can't be written")

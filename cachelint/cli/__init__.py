@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -81,10 +80,13 @@ def run(argv: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except (PipeClosed, BrokenPipeError):
-        # The reader went away (`| head`). Python flushes stdout once more when it ends: let that go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        from cachelint.cli._console import silence_stdout
+
+        silence_stdout()
         return PIPE_CLOSED
 
 
 def _complain(message: str) -> None:
-    click.echo("cachelint: error: " + " ".join(message.split()), err=True)
+    from cachelint.cli._console import tell
+
+    tell("cachelint: error: " + " ".join(message.split()))

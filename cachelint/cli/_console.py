@@ -43,15 +43,15 @@ def style(*, colour: str, to_file: bool = False, show_all: bool = False, title: 
 def write(pieces: Iterable[str], output_file: str | None = None) -> None:
     """Write a report. Raises UsageProblem when the file can't be written, PipeClosed when the reader left."""
     if output_file is None:
-        for piece in pieces:
-            try:
-                sys.stdout.write(piece)
-            except BrokenPipeError as error:
-                raise PipeClosed from error
         try:
+            for piece in pieces:
+                sys.stdout.write(piece)
             sys.stdout.flush()
         except BrokenPipeError as error:
             raise PipeClosed from error
+        except OSError as error:
+            silence_stdout()
+            raise UsageProblem(f"standard output: can't be written: {error.strerror or error}") from error
         return
     try:
         with open(output_file, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
@@ -60,7 +60,14 @@ def write(pieces: Iterable[str], output_file: str | None = None) -> None:
         raise UsageProblem(f"{output_file}: can't be written: {error.strerror or error}") from error
 
 
+def silence_stdout() -> None:
+    """Let whatever is still buffered for stdout go nowhere: Python flushes it once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def tell(message: str) -> None:
-    """Say something to the person, on stderr."""
-    sys.stderr.write(message + "\n")
+    """Say something to the person, on stderr, on one line."""
+    from cachelint.report.text import printable
+
+    sys.stderr.write(printable(message) + "\n")
     sys.stderr.flush()

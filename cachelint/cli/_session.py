@@ -43,6 +43,8 @@ class Session:
 
     def run(self, paths: Sequence[str]) -> Report:
         """Examine paths (the working directory without any); what a baseline accepts is taken off."""
+        if "" in paths:
+            raise UsageProblem("a path is empty; leave it out to examine the working directory")
         overlay = self._standard_input(paths)
         named = [path for path in paths if path != STDIN]
         if not paths:
