@@ -8,7 +8,6 @@ Exit statuses: 0 clean, 1 findings, 2 usage or configuration error, 3 some file 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 import sys
@@ -42,6 +41,8 @@ class Commands(click.Group):
         """Find the command that the arguments name; a near miss is suggested."""
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
+            import difflib
+
             near = difflib.get_close_matches(args[0], known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(known)}"
             raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)

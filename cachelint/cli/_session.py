@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cachelint import baseline, runner, suppress
+from cachelint import runner, suppress
 from cachelint import cache as caching
 from cachelint.cli._console import is_terminal, tell
 from cachelint.cli._progress import progress_bar
@@ -100,6 +100,8 @@ class Session:
         """Accept today's findings. The exit status."""
         with _usage():
             report = self._examine(self._cwd, list(paths) or ["."], self._standard_input(paths))
+            from cachelint import baseline
+
             path = os.path.abspath(target)
             entries = baseline.build(report.findings, os.path.dirname(path), self._cwd, report.source_lines)
             baseline.save(path, entries)
@@ -158,6 +160,8 @@ class Session:
         return self._overlay
 
     def _without(self, report: Report, path: str) -> Report:
+        from cachelint import baseline
+
         folder = os.path.dirname(path)
         compared = baseline.compare(
             report.findings, baseline.load(path), folder, self._cwd, report.source_lines, report.files
@@ -173,5 +177,12 @@ def _usage() -> Iterator[None]:
     """Errors that a person has to mend become usage problems."""
     try:
         yield
-    except (ConfigError, baseline.BaselineError) as error:
+    except ConfigError as error:
         raise UsageProblem(str(error)) from error
+    except Exception as error:
+        # Imported only when something went wrong: most runs have no baseline.
+        from cachelint.baseline import BaselineError
+
+        if isinstance(error, BaselineError):
+            raise UsageProblem(str(error)) from error
+        raise
