@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cachelint import runner, suppress
 from cachelint import cache as caching
+from cachelint import runner, suppress
 from cachelint.cli._console import is_terminal, tell
 from cachelint.cli._progress import progress_bar
 from cachelint.cli._scope import Scope
