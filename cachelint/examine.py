@@ -51,14 +51,14 @@ class Engine:
 def default_engine() -> Engine:
     """The real engine, imported only when a file has to be examined."""
     from cachelint import engine
-    from cachelint.index.lower import parse
+    from cachelint.index.lower import check
     from cachelint.index.project import Project
 
     def warm(project: Project) -> None:
         project.apply_files("")
         _ = project.headers
 
-    return Engine(wants=engine.wants, project=Project, analyze=engine.analyze, parse=parse, warm=warm)
+    return Engine(wants=engine.wants, project=Project, analyze=engine.analyze, parse=check, warm=warm)
 
 
 class TimeUp(BaseException):
@@ -173,16 +173,17 @@ class Job:
             return None
 
     def _relabelled(self, result: FileResult) -> FileResult:
-        """The result with every absolute path replaced by the one to show."""
+        """The result with every path as it is shown. The engine's are absolute, or relative to the process's directory."""
+        here = os.getcwd()
         shown: dict[str, str] = {}
 
         def show(path: str) -> str:
             if path not in shown:
-                shown[path] = display_path(path, self.cwd) if os.path.isabs(path) else path
+                shown[path] = display_path(os.path.normpath(os.path.join(here, path)), self.cwd)
             return shown[path]
 
         def link(one: Evidence) -> Evidence:
-            return dataclasses.replace(one, path=show(one.path)) if os.path.isabs(one.path) else one
+            return dataclasses.replace(one, path=show(one.path)) if show(one.path) != one.path else one
 
         def entry(one: FieldReport) -> FieldReport:
             return dataclasses.replace(one, evidence=tuple(link(each) for each in one.evidence))

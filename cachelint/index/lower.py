@@ -7,6 +7,7 @@ line for line to the older syntax with the same names and values, and parsed aga
 from __future__ import annotations
 
 import ast
+import symtable
 import warnings
 
 
@@ -31,6 +32,16 @@ def parse(text: str, path: str) -> ast.Module:
             return compile(lowered, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise error from None
+
+
+def check(text: str, path: str) -> None:
+    """Whether ``text`` is Python, at three quarters of the cost of a tree. Raises SyntaxError as :func:`parse` does."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            symtable.symtable(text, path, "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        parse(text, path)
 
 
 def _lowered(text: str) -> str | None:

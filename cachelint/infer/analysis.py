@@ -56,9 +56,18 @@ def analyse(unit: Unit, project: Project) -> Analysis:
     """Interpret a type: once to gather evidence, again with what the evidence showed."""
     first = _interpret(unit, project, {})
     settled = _settle(unit, first, project)
-    if not settled:
+    if not settled or not _undecided(first):
         return first
     return _interpret(unit, project, settled, first)
+
+
+def _undecided(first: Analysis) -> bool:
+    """Whether anything that is kept or saved is unknown after the first pass, or any evidence turned a symbol around."""
+    log = first.log
+    for write in log.writes:
+        if carried(write.value).kinds & UNKNOWN:
+            return True
+    return any(value.kinds & UNKNOWN for save in log.saves for value in save.values) or first.machine.exhausted
 
 
 # -- one pass --------------------------------------------------------------------------------------------------------
@@ -108,6 +117,7 @@ def _carry_backward(source: ReceiverLog, target: ReceiverLog) -> None:
     ):
         getattr(target, name).extend(event for event in getattr(source, name) if event.phase == "backward")
     target.api_calls.extend(call for call in source.api_calls if call[4] == "backward")
+    target.entries.extend(entry for entry in source.entries if entry[1] == "backward")
     target.ended.update(source.ended)
     target.branches.update(source.branches)
 

@@ -177,6 +177,8 @@ class Machine(Expressions, Calls):
         frame.self_name = self_name
         frame.node = node
         frame.depth = len(self.stack)
+        if entry:
+            self.log.entries.append((self.order, self.log.phase, frame.name))
         self.frame = frame
         self.stack.append(id(node))
         path = self.path
