@@ -15,7 +15,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     def message(field: FieldReport) -> str:
         where = "the instance" if self_held else "ctx"
         return (
-            f"\`{field.field}\` keeps {field.reason.removeprefix('the ')} on {where}: its memory may be overwritten or freed "
+            f"`{field.field}` keeps {field.reason.removeprefix('the ')} on {where}: its memory may be overwritten or freed "
             f"before backward reads it. {field.resolution[:1].upper()}{field.resolution[1:]}"
         )
 

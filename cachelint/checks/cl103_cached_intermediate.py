@@ -15,7 +15,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     def message(field: FieldReport) -> str:
         where = "the instance" if self_held else "ctx"
         return (
-            f"\`{field.field}\` holds {field.reason}, on {where} without the contract. "
+            f"`{field.field}` holds {field.reason}, on {where} without the contract. "
             f"{field.resolution[:1].upper()}{field.resolution[1:]}"
         )
 

@@ -15,7 +15,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     def message(field: FieldReport) -> str:
         where = "the instance" if self_held else "ctx"
         return (
-            f"\`{field.field}\` is {field.reason}: a second draw would differ, so the value itself must be registered. "
+            f"`{field.field}` is {field.reason}: a second draw would differ, so the value itself must be registered. "
             f"{field.resolution[:1].upper()}{field.resolution[1:]}"
         )
 

@@ -15,7 +15,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     def message(field: FieldReport) -> str:
         where = "the instance" if self_held else "ctx"
         return (
-            f"\`{field.field}\` is {field.reason}: pins that end with backward do not cover it. "
+            f"`{field.field}` is {field.reason}: pins that end with backward do not cover it. "
             f"{field.resolution[:1].upper()}{field.resolution[1:]}"
         )
 

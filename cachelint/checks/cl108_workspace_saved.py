@@ -15,7 +15,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     def message(field: FieldReport) -> str:
         where = "the instance" if self_held else "ctx"
         return (
-            f"\`{field.field}\` lives in a buffer that other calls share ({field.reason}): "
+            f"`{field.field}` lives in a buffer that other calls share ({field.reason}): "
             f"it needs a private copy, moving the reference does not help"
         )
 

@@ -15,7 +15,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     def message(field: FieldReport) -> str:
         where = "the instance" if self_held else "ctx"
         return (
-            f"\`{field.field}\` reached {where} through a class attribute or a module global, which the next call "
+            f"`{field.field}` reached {where} through a class attribute or a module global, which the next call "
             f"overwrites: {field.reason}. Return it from forward, or register it there"
         )
 

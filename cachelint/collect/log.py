@@ -166,6 +166,8 @@ class ReceiverLog:
     stores: list[Outside] = field(default_factory=list)
     fetches: list[Outside] = field(default_factory=list)
     hooks: list[Outside] = field(default_factory=list)
+    entries: list[tuple[int, str, str]] = field(default_factory=list)
+    """The methods in the order in which they were begun: event number, phase, name."""
     exits: list[Exit] = field(default_factory=list)
     ended: dict[tuple[int, str], str] = field(default_factory=dict)
     """Arms of branches whose end control does not reach: the function that they leave, ``raise`` or ``jump``."""
