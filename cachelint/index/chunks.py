@@ -27,7 +27,8 @@ class Chunk:
 
 def split(text: str) -> list[Chunk]:
     """Top-level statements of ``text`` in order; comments and blank lines belong to the chunk before them."""
-    lines = text.splitlines(keepends=True) if "\f" not in text and "\r" not in text else _physical_lines(text)
+    usual = text.isascii() and not any(mark in text for mark in "\f\r\v\x1c\x1d\x1e")
+    lines = text.splitlines(keepends=True) if usual else _physical_lines(text)
     starts: list[int] = []
     quote = ""
     decorated = False

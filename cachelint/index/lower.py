@@ -7,6 +7,7 @@ line for line to the older syntax with the same names and values, and parsed aga
 from __future__ import annotations
 
 import ast
+import re
 import symtable
 import warnings
 
@@ -44,7 +45,29 @@ def check(text: str, path: str) -> None:
         parse(text, path)
 
 
+_NEWER = re.compile(
+    r"""(?x) ^[ \t]*except\b[^:(]*,  |  ^[ \t]*type[ \t]+\w+  |  \b(?:def|class)[ \t]+\w+[ \t]*\[
+    |  \b(?:[rR]?[tTfF]|[tTfF][rR])["']""",
+    re.MULTILINE,
+)
+_MAX_DEPTH = 60
+_MAX_LINE = 10_000
+
+
+def shallow(text: str) -> bool:
+    """Whether libcst can be given a text: its parser overflows the stack, and ends the process, on deep nesting."""
+    depth = 0
+    for match in re.finditer(r"[()\[\]{}]", text):
+        depth += 1 if match[0] in "([{" else -1
+        if depth > _MAX_DEPTH:
+            return False
+        depth = max(depth, 0)
+    return all(len(line) < _MAX_LINE and len(line) - len(line.lstrip()) < 8 * _MAX_DEPTH for line in text.splitlines())
+
+
 def _lowered(text: str) -> str | None:
+    if not _NEWER.search(text) or not shallow(text):
+        return None
     try:
         from cachelint.index.downgrade import downgrade
 
