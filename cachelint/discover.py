@@ -52,11 +52,15 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``requested`` maps each file to examine (absolute, sorted) to the index of its project in ``scopes``."""
+    """``requested`` maps each file to examine (absolute, sorted) to the index of its project in ``scopes``.
+
+    ``named`` are those that were named themselves, not found in a directory.
+    """
 
     requested: dict[str, int]
     scopes: tuple[Scope, ...]
     errors: tuple[FileError, ...]
+    named: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -91,6 +95,7 @@ class Discovery:
         """
         requested: dict[str, str] = {}  # file -> project root
         errors: dict[str, FileError] = {}
+        named: set[str] = set()
         for path in paths:
             absolute = os.path.normpath(os.path.join(self._cwd, path))
             try:
@@ -111,12 +116,14 @@ class Discovery:
             elif not stat.S_ISREG(mode):
                 errors[absolute] = self._error(absolute, "not a regular file; `-` reads standard input")
             elif not self._forced_out(absolute):
+                named.add(absolute)
                 requested.setdefault(absolute, self.project_root(os.path.dirname(absolute)))
         for absolute in extra:
             if not self._forced_out(absolute):
+                named.add(absolute)
                 requested[absolute] = self.project_root(os.path.dirname(absolute))
         numbered, scopes = self._scopes(requested)
-        return Found(numbered, scopes, tuple(errors[key] for key in sorted(errors)))
+        return Found(numbered, scopes, tuple(errors[key] for key in sorted(errors)), frozenset(named))
 
     def project_root(self, directory: str, given: str | None = None) -> str:
         """Where the project of a directory begins.

@@ -67,7 +67,10 @@ class TimeUp(BaseException):
 
 @dataclass
 class Job:
-    """Examines the files ``todo`` of one project. ``raw`` and ``digests`` are the run's snapshot of the files read."""
+    """Examines the files ``todo`` of one project. ``raw`` and ``digests`` are the run's snapshot of the files read.
+
+    The engine parses what its verdicts need; a ``thorough`` job parses the rest of each file too, for its errors.
+    """
 
     scope: Scope
     todo: tuple[str, ...]
@@ -77,6 +80,7 @@ class Job:
     cwd: str
     limit: float
     engine: Engine
+    thorough: bool = True
     _project: Any = None
     _read: dict[str, bytes | None] = field(default_factory=dict)
     _sources: dict[str, Source] = field(default_factory=dict)
@@ -124,7 +128,8 @@ class Job:
         self.prepare()
         result = self._relabelled(self.engine.analyze(path, self._project, self.settings))
         del self._sources[path]
-        head = _head(suppress.apply(result.findings, source), (*source.problems, *result.errors))
+        errors = (*source.problems, *(result.errors or self._syntax_error(source)))
+        head = _head(suppress.apply(result.findings, source), errors)
         body = _line([_shape(kind) for kind in result.types]) if result.types else b""
         names = searched_names(raw) | set(getattr(result, "asked", ()))
         names |= {entry.field for kind in result.types for entry in kind.fields if not entry.read}
@@ -132,16 +137,15 @@ class Job:
         return Record(path, digest, deps, tuple(sorted(set(result.missing))), tuple(sorted(names)), head, body)
 
     def _rejected(self, path: str, source: Source) -> Record:
-        """The record of a file that holds nothing to judge. It must be Python all the same."""
-        problems = source.problems
-        try:
-            self.engine.parse(source.text, path)
-        except SyntaxError as error:
-            problems = (*problems, FileError(source.path, error.lineno or 1, f"cannot be parsed: {error.msg}"))
+        """The record of a file that holds nothing to judge."""
+        problems = (*source.problems, *self._syntax_error(source))
         outcome = suppress.apply((), source)
         if not problems and not outcome.kept:
             return Record(path, source.digest, head=NOTHING, body=b"")
         return Record(path, source.digest, head=_head(outcome, problems), body=b"")
+
+    def _syntax_error(self, source: Source) -> tuple[FileError, ...]:
+        return syntax_error(source, self.engine) if self.thorough else ()
 
     def _digest(self, path: str) -> str:
         known = self.digests.get(path)
@@ -173,7 +177,7 @@ class Job:
             return None
 
     def _relabelled(self, result: FileResult) -> FileResult:
-        """The result with every path as it is shown. The engine's are absolute, or relative to the process's directory."""
+        """The result with every path as it is shown; the engine's may be relative to the process's directory."""
         here = os.getcwd()
         shown: dict[str, str] = {}
 
@@ -198,6 +202,17 @@ class Job:
             findings=tuple(dataclasses.replace(one, path=show(one.path)) for one in result.findings),
             errors=tuple(dataclasses.replace(one, path=show(one.path)) for one in result.errors),
         )
+
+
+def syntax_error(source: Source, engine: Engine) -> tuple[FileError, ...]:
+    """The error of a file that is not Python, if it is not."""
+    try:
+        engine.parse(source.text, source.abspath)
+    except SyntaxError as error:
+        return (FileError(source.path, error.lineno or 1, f"cannot be parsed: {error.msg}"),)
+    except RecursionError:
+        return (FileError(source.path, 1, "nested too deeply to be parsed"),)
+    return ()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from cachelint import cache as caching
 from cachelint import select
 from cachelint.config import Configs
 from cachelint.discover import Discovery, Scope
-from cachelint.examine import NOTHING, Engine, Job, default_engine
+from cachelint.examine import NOTHING, Engine, Job, default_engine, syntax_error
 from cachelint.model import FileError, FileResult, Finding, TypeReport
 from cachelint.settings import Settings
 from cachelint.source import SourceError, decode, describe, digest_of, display_path, read_bytes
@@ -30,6 +30,11 @@ ITEM_LIMIT = 120.0
 
 POOL_FROM = 300_000
 """Bytes of source below which starting processes takes longer than it saves."""
+
+PARSE_ALL_UP_TO = 4_000_000
+"""Bytes of a project up to which every file is parsed for its errors. In a larger one, what no verdict needs is parsed
+only when it is named on the command line: parsing everything would take longer than all the rest.
+"""
 
 PROGRESS_AFTER = 1.0
 """Seconds after which the progress callback is first called."""
@@ -204,9 +209,25 @@ class _Run:
         for unit in units.values():
             fresh, reused = self._unit(unit, cache)
             records += fresh
+            if not self._is_small(unit):
+                parsed = {record.path for record in fresh if b'"errors"' in record.head}
+                self._parse(path for path in unit.files if path in found.named and path not in parsed)
             cached += reused
         self._mark("analyse")
         return self._report(list(found.requested), records, cached)
+
+    def _is_small(self, unit: _Unit) -> bool:
+        """Whether all of a project's files are parsed, not only what the verdicts need."""
+        return sum(len(self._raw.get(path, b"")) for path in unit.scope.files) <= PARSE_ALL_UP_TO
+
+    def _parse(self, paths: Iterable[str]) -> None:
+        """Parse files for their errors. Which ones depends on the command line, so that the cache has no part in it."""
+        for path in paths:
+            try:
+                source = decode(self._raw[path], display_path(path, self._cwd), path)
+            except SourceError:
+                continue
+            self._errors += syntax_error(source, self._engine or default_engine())
 
     @cached_property
     def _tool_digest(self) -> str:
@@ -239,7 +260,8 @@ class _Run:
         if cache is not None:
             engine = self._engine.name if self._engine else ""
             tool = self._tool_digest + engine
-            key = caching.pack_key(tool, unit.settings, self._cwd, unit.scope.root, unit.scope.extent)
+            extent = unit.scope.extent + ("" if self._is_small(unit) else " large")
+            key = caching.pack_key(tool, unit.settings, self._cwd, unit.scope.root, extent)
             old = cache.load(key)
             pack = caching.carried(old, files, self._bytes_now)
             changed = old.files != files or len(old.records) != len(pack.records)
@@ -276,6 +298,7 @@ class _Run:
             cwd=self._cwd,
             limit=self._options.limit,
             engine=engine,
+            thorough=self._is_small(unit),
         )
         weights = [len(self._raw[path]) for path in todo]
         jobs = self._jobs()

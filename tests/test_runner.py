@@ -105,6 +105,20 @@ def test_a_file_that_kills_its_process_is_one_line(tmp_path: Path) -> None:
     assert report.errors == (FileError("bad.py", 1, "the process that worked on it died (signal 9)"),)
 
 
+@pytest.mark.parametrize("use_cache", [False, True])
+def test_in_a_large_project_only_what_matters_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use_cache: bool
+) -> None:
+    _project(tmp_path, a=LAYER.format("A"), broken="(", judged="( # backward")
+    options = Options(jobs=1, use_cache=use_cache)
+    assert [one.path for one in _run(tmp_path, options=options).errors] == ["broken.py", "judged.py"]
+    monkeypatch.setattr("cachelint.runner.PARSE_ALL_UP_TO", 10)
+    for _ in range(2):
+        assert [one.path for one in _run(tmp_path, options=options).errors] == ["judged.py"]
+        named = _run(tmp_path, "broken.py", "judged.py", "a.py", options=options)
+        assert [one.path for one in named.errors] == ["broken.py", "judged.py"]
+
+
 def test_exit_statuses(tmp_path: Path) -> None:
     _project(tmp_path, clean="x = 1\n", bad=LAYER.format("A"), broken="(")
     assert _run(tmp_path, "clean.py").exit_status() == 0
