@@ -110,6 +110,7 @@ class ArenaMachine(RuleBasedStateMachine):
         self.known.remove(one)
         if one.alive and self._offset(one) >= 0:
             self.forgotten.append(self._end(one))
+        del one.tensor  # the bundle may hold the rest of it a while longer
 
     @rule(one=allocations)
     def write(self, one: Modelled) -> None:
