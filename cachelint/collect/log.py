@@ -142,6 +142,27 @@ class Outside:
     path: Path
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """``name = value`` in the body of forward. ``statement`` is the innermost statement of that body."""
+
+    name: str
+    value: Value
+    statement: ast.stmt
+    order: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Allocation:
+    """A new tensor, made by ``statement`` of forward's body; ``what`` says by which operator."""
+
+    statement: ast.stmt
+    value: Value
+    what: str
+    order: int
+
+
 @dataclass(slots=True)
 class ReceiverLog:
     """All events on one receiver, in the order of interpretation, and the current value of each attribute."""
@@ -160,6 +181,10 @@ class ReceiverLog:
     returns: list[Returned] = field(default_factory=list)
     deletes: list[Read] = field(default_factory=list)
     escapes: list[Read] = field(default_factory=list)
+    bindings: list[Binding] = field(default_factory=list)
+    """Names bound in forward's own body, for the rules about lifetimes."""
+    allocations: list[Allocation] = field(default_factory=list)
+    """Tensors with storage of their own that forward's statements make, calls into helpers included."""
     api_calls: list[tuple[str, ast.Call, tuple[Value, ...], str, str, int]] = field(default_factory=list)
     child_calls: list[ChildCall] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)

@@ -99,7 +99,9 @@ class _Finder:
         if chunk.kind == "class":
             for node in statements:
                 if isinstance(node, ast.ClassDef):
-                    known = next((b for b in self.module.lookup(node.name) if isinstance(b, ClassInfo) and b.node is node), None)
+                    known = next(
+                        (b for b in self.module.lookup(node.name) if isinstance(b, ClassInfo) and b.node is node), None
+                    )
                     yield from _nested(known or class_info(node, self.module, ""))
             return
         for node in statements:
@@ -107,7 +109,9 @@ class _Finder:
 
     def inside(self, node: ast.AST, prefix: str, scope: dict[str, Binding] | None) -> Iterator[ClassInfo]:
         """Classes anywhere below a statement, with the names of the functions that enclose them."""
-        for item in ast.iter_child_nodes(node) if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else [node]:
+        for item in (
+            ast.iter_child_nodes(node) if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else [node]
+        ):
             if isinstance(item, ast.ClassDef):
                 yield from _nested(class_info(item, self.module, prefix, scope))
                 for member in item.body:
@@ -167,7 +171,12 @@ class _Finder:
             setup = self.methods_named(own, spec.setup)
             backward = self.methods_named(own, spec.backward)
         receiver = spec.receiver
-        if receiver == "first" and not static and not _is_static(backward[0].node) and _first(forward[0].node) == "self":
+        if (
+            receiver == "first"
+            and not static
+            and not _is_static(backward[0].node)
+            and _first(forward[0].node) == "self"
+        ):
             receiver = "self"
         trainer = receiver == "self" and spec.name in ("layer", "graph-node") and _is_trainer(backward[0].node)
         return Unit(

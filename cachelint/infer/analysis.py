@@ -73,9 +73,7 @@ def _undecided(first: Analysis) -> bool:
 # -- one pass --------------------------------------------------------------------------------------------------------
 
 
-def _interpret(
-    unit: Unit, project: Project, settled: dict[str, Outcome], before: Analysis | None = None
-) -> Analysis:
+def _interpret(unit: Unit, project: Project, settled: dict[str, Outcome], before: Analysis | None = None) -> Analysis:
     machine = Machine(project, settled)
     spec = unit.dialect
     machine.log = ReceiverLog(frozenset(spec.api), frozenset(spec.save), frozenset(spec.read_back))
@@ -202,7 +200,9 @@ def _setup(
         inputs = [value for name, value in bound.items() if name in positional]
         keywords = {name: value for name, value in bound.items() if name not in positional}
         if node.args.vararg is not None and node.args.vararg.arg in bound:
-            inputs_value = Value(HOST, ref=Seq(None, join_all([*inputs, machine.element_of(bound[node.args.vararg.arg], node)])))
+            inputs_value = Value(
+                HOST, ref=Seq(None, join_all([*inputs, machine.element_of(bound[node.args.vararg.arg], node)]))
+            )
         else:
             inputs_value = Value(HOST, ref=Seq(inputs))
     else:
@@ -312,7 +312,9 @@ def _takes_receiver(unit: Unit) -> bool:
     return bool(names) and names[0] in ("ctx", "self", "context", "_ctx")
 
 
-def _receiver_env(unit: Unit, method: Method, receiver: Value, with_receiver: bool) -> tuple[dict[str, Value], int, str]:
+def _receiver_env(
+    unit: Unit, method: Method, receiver: Value, with_receiver: bool
+) -> tuple[dict[str, Value], int, str]:
     """The receiver's place among the parameters: first, or second behind the class of a classmethod."""
     names = [a.arg for a in (*method.node.args.posonlyargs, *method.node.args.args)]
     if not with_receiver or not names:
@@ -339,7 +341,9 @@ def _parameters(
         name = prefix + parameter.arg
         optional = isinstance(default, ast.Constant) and default.value is None
         why = Why(module.path, parameter.lineno, f"parameter `{parameter.arg}`")
-        value = machine.symbol(name, "param", f"parameter `{parameter.arg}`", module, parameter.lineno, optional=optional)
+        value = machine.symbol(
+            name, "param", f"parameter `{parameter.arg}`", module, parameter.lineno, optional=optional
+        )
         symbol = machine.symbols[name]
         if dialect == "chainer" and parameter.annotation is None:
             item = Value(DEVICE, LIVE, frozenset((name,)), frozenset((f"p:{name}",)), None, None, why)
@@ -461,4 +465,3 @@ def _note_gradients(unit: Unit, first: Analysis) -> None:
             symbol.note(DEVICE, WEAK, Why(path, line, f"backward returns something for `{names[position]}`"))
         else:
             symbol.note(HOST, HINT, Why(path, line, f"backward returns None for `{names[position]}`"))
-

@@ -713,6 +713,7 @@ class Expressions:
         why: Why | None = None
         sure = HIGH
         tags: frozenset[str] = frozenset()
+        small = False
         for arg in args:
             value = arg
             if isinstance(arg.ref, (Seq, Inst)):
@@ -722,6 +723,7 @@ class Expressions:
             deps = deps | value.deps if value.deps else deps
             part = value.kinds & (DEVICE | UNKNOWN)
             if part:
+                small = "small" in value.tags and (small or not seen)
                 seen |= part
                 actual = self.true_cost(value)
                 # What a parameter, a workspace or a constant holds is still at hand when backward runs.
@@ -737,7 +739,9 @@ class Expressions:
             kinds = DEVICE if seen & DEVICE else UNKNOWN if seen else HOST
         if kinds == HOST:
             return Value(HOST, deps=deps, why=why, sure=sure)
-        return Value(
+        if small and kinds & DEVICE and floor == CHEAP:
+            tags |= _SMALL
+        made = Value(
             kinds,
             cost,
             deps,
@@ -748,6 +752,7 @@ class Expressions:
             HIGH if kinds & DEVICE else sure,
             tags,
         )
+        return self.allocated(made, what)
 
     def true_cost(self: Machine, value: Value) -> int:  # type: ignore[misc]
         """The cost of a value, with what its buffers were filled with."""
@@ -762,6 +767,7 @@ class Expressions:
         return cost
 
 
+_SMALL = frozenset(("small",))
 _SHAPE = frozenset(("shape",))
 _DATA = frozenset(("data",))
 _FOREIGN = frozenset(("foreign",))

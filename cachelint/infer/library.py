@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 # Methods that strings, lists, dicts and handles have as well: using one says nothing about the receiver.
 _AMBIGUOUS = frozenset(
     [
-        "backward", "copy",
+        "backward",
+        "copy",
         "index",
         "count",
         "split",
@@ -266,14 +267,21 @@ class Library:
             made = self.made(node, what.get(category, f"{name}: elementwise"), everything, floor=CHEAP, kinds=kinds)
             if name == "exp":
                 return made.tagged("exp")
+            if category == "rowstat":
+                made = made.tagged("small")
             return made.tagged("sum of exp") if name == "sum" and "exp" in first.tags else made
         if category == "constant":
             if any(carried(v).kinds & (DEVICE | UNKNOWN) for v in args) and name in _FROM_DATA:
                 return self.made(node, f"{name}: a copy", tuple(args), floor=CHEAP, kinds=DEVICE)
-            blank = _BLANK if "zeros" in name else frozenset()
-            return Value(DEVICE, CONST, roots=self.fresh(), why=self.why(node, f"{name}: a constant tensor"), tags=blank)
+            tags = _BLANK if "zeros" in name else frozenset()
+            if _is_small(name, args):
+                tags |= _SMALL
+            why = self.why(node, f"{name}: a constant tensor")
+            return self.allocated(Value(DEVICE, CONST, roots=self.fresh(), why=why, tags=tags), name)
         if category == "empty":
-            return Value(DEVICE, BUFFER, roots=self.fresh(), why=self.why(node, f"{name}: a buffer to be filled"))
+            why = self.why(node, f"{name}: a buffer to be filled")
+            tags = _SMALL if _is_small(name, args) else frozenset()
+            return self.allocated(Value(DEVICE, BUFFER, roots=self.fresh(), why=why, tags=tags), name)
         if category in ("expensive", "scan"):
             return self.made(node, f"{name}: expensive", everything, floor=EXPENSIVE, kinds=kinds)
         if category == "random":
@@ -484,6 +492,7 @@ class Library:
         return Value(HOST, sure=MEDIUM, deps=base.deps)
 
 
+_SMALL = frozenset(("small",))
 _BLANK = frozenset(("blank",))
 _MAYBE_COPY = frozenset(("copy?",))
 _VIEWS = frozenset(
@@ -492,6 +501,21 @@ _VIEWS = frozenset(
 )
 _FROM_DATA = frozenset(["tensor", "array", "asarray", "from_numpy", "stack"])
 _CHECKPOINT = frozenset(["use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug"])
+
+
+def _is_small(name: str, args: list[Value]) -> bool:
+    """A constant tensor whose size is written out, and small."""
+    if name in ("tensor", "as_tensor", "scalar_tensor"):
+        return True
+    if name.endswith("_like") or not args:
+        return False
+    sizes = [size for arg in args for size in (arg.ref.each() if isinstance(arg.ref, Seq) else [arg])]
+    total = 1
+    for size in sizes:
+        if not isinstance(size.const, int):
+            return False
+        total *= size.const
+    return total <= 4096
 
 
 def _pick(positions: tuple[str, ...], args: list[Value], kwargs: dict[str, Value]) -> list[Value]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cachelint.collect.log import Exit, Mutation, Outside, Path, Read, ReceiverLog, Returned, Write
+from cachelint.collect.log import Allocation, Binding, Exit, Mutation, Outside, Path, Read, ReceiverLog, Returned, Write
 from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
 from cachelint.infer.annotations import Reader
@@ -94,6 +94,7 @@ class Machine(Expressions, Calls):
         self.memo: dict[object, Value] = {}
         self.mros: dict[int, list[ClassInfo]] = {}
         self.receiver_is_self = False
+        self.statement: ast.stmt | None = None
         self.dialect_bases: frozenset[str] = frozenset()
 
     # -- symbols -----------------------------------------------------------------------------------------------------
@@ -143,6 +144,12 @@ class Machine(Expressions, Calls):
         """A new storage root."""
         self.counter += 1
         return frozenset((f"n{self.counter}",))
+
+    def allocated(self, value: Value, what: str) -> Value:
+        """Note that a statement of forward makes a tensor with storage of its own."""
+        if self.statement is not None and self.log.phase == "forward" and value.kinds & DEVICE:
+            self.log.allocations.append(Allocation(self.statement, value, what, self.tick()))
+        return value
 
     def tick(self) -> int:
         """The next event number."""
@@ -304,6 +311,8 @@ class Machine(Expressions, Calls):
     def block(self, body: list[ast.stmt]) -> bool:
         """Interpret statements; True when control cannot reach the end."""
         for statement in body:
+            if self.frame.depth == 0:
+                self.statement = statement
             self.steps += 1
             if self.steps > MAX_STEPS:
                 self.exhausted = True
@@ -415,6 +424,8 @@ class Machine(Expressions, Calls):
                 self.module_values[(self.frame.module.path, target.id)] = _globalised(value, self.frame.module, target)
             else:
                 self.frame.env[target.id] = value
+                if self.frame.depth == 0 and self.log.phase == "forward" and self.statement is not None:
+                    self.log.bindings.append(Binding(target.id, value, self.statement, self.tick(), self.path))
         elif isinstance(target, ast.Attribute):
             base = self.eval(target.value)
             self.set_attribute(base, target.attr, value, target, augmented)
