@@ -24,12 +24,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from cachelint.runtime.meter_report import CudaCounters, Event, Live, MeterReport
+from cachelint.runtime.meter_report import BEFORE, CudaCounters, Event, Live, MeterReport
 from cachelint.runtime.sites import Line, Site, frames, lines
 from cachelint.runtime.storages import key_of, rounded, size_of, storages_of, tensors_in
-
-BEFORE = -1
-"""The index of what was there before the first operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +72,20 @@ class _Record:
         self.handle = handle
         self.final = True  # of the storages that one statement makes, the last: the one that its name holds
 
-    def alive_at(self, index: int) -> bool:
-        return self.born <= index and (self.died is None or self.died > index)
-
     def live(self) -> Live:
         owner = self.label or (self.site.owner if self.site is not None and self.final else "")
-        return Live(self.serial, self.bytes, self.nbytes, self.shape, self.dtype, self.device, self.site, owner)
+        return Live(
+            self.serial,
+            self.bytes,
+            self.nbytes,
+            self.shape,
+            self.dtype,
+            self.device,
+            self.site,
+            owner,
+            self.born,
+            self.died,
+        )
 
 
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -300,10 +305,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def live_at(self, index: int) -> tuple[Live, ...]:
         """What was alive when operator ``index`` returned, largest first. ``BEFORE`` asks for the start."""
-        with self._lock:
-            self._drain()
-            found = [record.live() for record in self._records if record.alive_at(index) and record.bytes]
-        return tuple(sorted(found, key=lambda each: (-each.bytes, each.serial)))
+        return self.report().live_at(index)
 
     def report(self) -> MeterReport:
         """The account so far."""
@@ -318,7 +320,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 current=current,
                 peak=self.peak_bytes,
                 peak_event=events[self._peak_index] if self._peak_index != BEFORE else None,
-                live=self.live_at(self._peak_index),
+                storages=tuple(record.live() for record in self._records),
                 timeline=events,
                 cuda=self._cuda_counters(),
                 opaque=self._opaque,

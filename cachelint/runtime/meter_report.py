@@ -7,6 +7,9 @@ from typing import Any
 
 from cachelint.runtime.sites import Line, Site, short
 
+BEFORE = -1
+"""The index of what was there before the first operator."""
+
 
 @dataclass(frozen=True, slots=True)
 class Live:
@@ -15,7 +18,8 @@ class Live:
     ``bytes`` are rounded up to whole blocks, ``nbytes`` exact. ``shape`` and ``dtype`` are those of the first tensor
     seen on the storage. ``site`` is where it was made, None if it was there before the run. ``owner`` is its name in
     the start, else the name that its statement assigns it to; empty for a step on the way and what the engine makes.
-    ``serial`` counts the storages of the run in the order in which they were seen.
+    ``serial`` counts the storages of the run in the order in which they were seen. It was alive when operator ``i``
+    returned if ``born <= i < died``; ``born`` is -1 for what was there before, ``died`` None for what is alive still.
     """
 
     serial: int
@@ -26,6 +30,12 @@ class Live:
     device: str
     site: Site | None
     owner: str
+    born: int
+    died: int | None
+
+    def alive_at(self, index: int) -> bool:
+        """Whether it was alive when operator ``index`` returned; -1 asks for the start."""
+        return self.born <= index and (self.died is None or self.died > index)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form."""
@@ -85,18 +95,29 @@ class MeterReport:
     """The account of one run, in bytes.
 
     ``start`` was there before the first operator, ``current`` is alive now, ``peak`` is the most that was alive at
-    once. ``peak_event`` is the operator call that reached the peak (None: the start was the most), ``live`` what was
-    alive there, largest first. ``opaque`` counts results whose memory torch can't name; they are in no figure.
+    once. ``peak_event`` is the operator call that reached the peak (None: the start was the most). ``storages`` are all
+    that were seen, in the order of their making. ``opaque`` counts results whose memory torch can't name; they are in
+    no figure.
     """
 
     start: int
     current: int
     peak: int
     peak_event: Event | None
-    live: tuple[Live, ...]
+    storages: tuple[Live, ...]
     timeline: tuple[Event, ...]
     cuda: tuple[CudaCounters, ...] = ()
     opaque: int = 0
+
+    @property
+    def live(self) -> tuple[Live, ...]:
+        """What was alive at the peak, largest first."""
+        return self.live_at(self.peak_event.index if self.peak_event is not None else BEFORE)
+
+    def live_at(self, index: int) -> tuple[Live, ...]:
+        """What was alive when operator ``index`` returned, largest first. ``BEFORE`` asks for the start."""
+        found = [each for each in self.storages if each.alive_at(index) and each.bytes]
+        return tuple(sorted(found, key=lambda each: (-each.bytes, each.serial)))
 
     @property
     def line(self) -> Line | None:

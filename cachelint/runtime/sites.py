@@ -11,7 +11,7 @@ import linecache
 import os
 import sys
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import FrameType
 
 import torch
 
@@ -20,6 +20,7 @@ DEPTH = 16
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_RUNNERS = frozenset({"measure.py", "subject.py", "verify.py"})
 _ENGINE = "_engine_run_backward"
 _CLI = os.path.join(os.path.dirname(_HERE), "cli")
 _GLUE = frozenset(os.path.join(os.path.dirname(functools.__file__), name) for name in ("contextlib.py", "functools.py"))
@@ -92,6 +93,13 @@ def short(path: str) -> str:
 
 
 @functools.cache
+def is_boundary(path: str) -> bool:
+    """Whether this file runs code under test: what called it is of no interest to a reader."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return folder == _HERE and name in _RUNNERS
+
+
+@functools.cache
 def is_user(path: str) -> bool:
     """Whether code of this file is the user's, and not PyTorch's or the machinery's."""
     if path.startswith((_TORCH, "<frozen ")) or path in _GLUE:
@@ -110,6 +118,8 @@ def frames(start: FrameType) -> tuple[list[FrameType], int]:
     frame: FrameType | None = start
     while frame is not None and len(found) < DEPTH:
         code = frame.f_code
+        if is_boundary(code.co_filename):
+            break
         if is_user(code.co_filename):
             found.append(frame)
         elif called is None and code.co_name == _ENGINE and code.co_filename.startswith(_TORCH):
@@ -120,7 +130,9 @@ def frames(start: FrameType) -> tuple[list[FrameType], int]:
 
 def lines(found: list[FrameType]) -> tuple[Line, ...]:
     """The lines at which ``found`` stand."""
-    return tuple(_line(frame.f_code, frame.f_lineno) for frame in found)
+    return tuple(
+        _line(code.co_filename, frame.f_lineno, code.co_qualname) for frame in found for code in [frame.f_code]
+    )
 
 
 def here(op: str) -> Site:
@@ -130,8 +142,9 @@ def here(op: str) -> Site:
 
 
 @functools.lru_cache(maxsize=65536)
-def _line(code: CodeType, line: int) -> Line:
-    return Line(code.co_filename, line, code.co_qualname)
+def _line(path: str, line: int, function: str) -> Line:
+    # Not keyed by the code object: two of different files are equal if their instructions are.
+    return Line(path, line, function)
 
 
 @functools.lru_cache(maxsize=256)

@@ -89,7 +89,7 @@ def subject(
         name = getattr(target, "__qualname__", None) or type(target).__name__
         if by_hand:
             return ByHand(again, name, live_inputs), note
-        return Autograd(again, name, {"self" if _is_layer(again) else name: again}), note
+        return Autograd(again, name, {name if inspect.isroutine(again) else "self": again}), note
 
     return made
 

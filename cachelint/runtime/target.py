@@ -98,7 +98,8 @@ class Target:
         return None, tuple(found) if isinstance(found, tuple | list) else (found,)
 
     def _constructed(self, kind: type, setup: Setup) -> Any:
-        init = Init.seeded(setup.seed, setup.device, setup.dtype)
+        shapes_only = torch.device(setup.device).type == "meta"
+        init = (ShapesOnly if shapes_only else Init).seeded(setup.seed, setup.device, setup.dtype)
         given = {"device": setup.device, "dtype": setup.dtype, "seed": setup.seed, "init": init}
         before = torch.get_default_dtype()
         with torch.random.fork_rng():
@@ -122,6 +123,18 @@ class Target:
             return function(**known, **(options or {}))
         except Exception as error:  # whatever the code under test raises
             raise TargetError(f"{self.label}: {what} raised {describe(error)}") from error
+
+
+class ShapesOnly(Init):
+    """For the meta device, where drawing values on the CPU first would be thrown away."""
+
+    def uniform(self, *shape: int, low: float = -1.0, high: float = 1.0) -> Tensor:
+        """No values."""
+        return torch.empty(shape, device=self.device, dtype=self.dtype or torch.get_default_dtype())
+
+    def normal(self, *shape: int, std: float = 1.0) -> Tensor:
+        """No values."""
+        return self.uniform(*shape)
 
 
 def describe(error: BaseException) -> str:
