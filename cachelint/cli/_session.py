@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cachelint import cache as caching
 from cachelint import runner, suppress
@@ -18,7 +18,11 @@ from cachelint.cli._status import UsageProblem, status
 from cachelint.config import ConfigError, Configs
 from cachelint.discover import Discovery
 from cachelint.runner import Options, Report
-from cachelint.source import SourceError, WriteRefused, load, write_back
+from cachelint.source import SourceError, WriteRefused, decode, display_path, load, write_back
+
+if TYPE_CHECKING:
+    from cachelint.fix.api import Summary
+    from cachelint.fix.apply import Ask
 
 STDIN = "-"
 
@@ -109,6 +113,32 @@ class Session:
         if not self._scope.quiet:
             tell(f"{target}: accepts {len(report.findings)} findings")
         return status((), report.errors)
+
+    def fix(self, report: Report, *, unsafe: bool, write: bool, ask: Ask | None = None) -> Summary:
+        """Carry out the fixes for a report's findings."""
+        from cachelint.fix.api import fix_findings
+
+        show = is_terminal(sys.stderr) and not self._scope.quiet and ask is None
+        with _usage(), progress_bar(show) as progress:
+            return fix_findings(
+                report.findings,
+                self._configs(self._cwd),
+                self._cwd,
+                overlay=self._overlay,
+                unsafe=unsafe,
+                write=write,
+                ask=ask,
+                progress=progress,
+            )
+
+    def standard_output(self, summary: Summary) -> str:
+        """What standard input became."""
+        for one in summary.files:
+            if one.source.abspath in (self._overlay or {}):
+                return one.fixed.text
+        ((path, raw),) = (self._overlay or {"": b""}).items()
+        with _usage():
+            return decode(raw, display_path(path, self._cwd), path).text
 
     def fingerprint(self, paths: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Size and modification time of every file that a run over the paths would examine."""

@@ -90,7 +90,7 @@ def command(
     if fix or diff:
         from cachelint.cli.fix import apply
 
-        fixed = apply(session, scope, unsafe=unsafe_fixes, diff=diff)
+        fixed = apply(session, scope, unsafe=unsafe_fixes, diff=diff, brief=True)
         if diff:
             return fixed
     if add_noqa:

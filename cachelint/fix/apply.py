@@ -1,0 +1,231 @@
+"""One file: look, plan, rewrite, lint again. Nothing here reads or writes files.
+
+The new text is parsed and linted before anybody sees it: the findings must be gone and no other may have come. What
+fails is taken out, plan by plan, and refused with what went wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from cachelint import suppress
+from cachelint.checks import FileContext, TypeContext, run_file, run_type
+from cachelint.classify import relative, type_report
+from cachelint.collect.types import find
+from cachelint.fix.edits import Plan, Refusal
+from cachelint.fix.remedies import plan_file
+from cachelint.index.module import ModuleInfo
+from cachelint.index.project import Project
+from cachelint.infer.analysis import analyse
+from cachelint.model import Applicability, Finding
+from cachelint.settings import Settings
+from cachelint.source import Source
+
+ROUNDS = 6
+"""How often a file is planned anew: plans that touch the same text are carried out one after the other."""
+
+Wanted = Callable[[Finding], bool]
+Ask = Callable[[Plan, str, str], bool]
+"""Asked before a plan is carried out, with the text before and after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What became of one file. ``skipped`` are unsafe plans that nobody asked for, and those that a person declined."""
+
+    text: str
+    applied: tuple[Plan, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    skipped: tuple[Plan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The interpretation of one text of a file."""
+
+    file: FileContext
+    findings: tuple[Finding, ...]
+
+
+class Quit(Exception):
+    """The person who is asked wants no more changes."""
+
+
+def look(source: Source, text: str, project: Project, settings: Settings) -> _Look:
+    """Interpret ``text`` as the content of the file ``source``. Raises SyntaxError."""
+    path = source.abspath
+    project.replace(ModuleInfo(path, text, project.dotted(path)))
+    module = project.module(path)
+    assert module is not None
+    module.check_syntax()
+    contexts: list[TypeContext] = []
+    findings: list[Finding] = []
+    for unit in find(module, project, settings):
+        analysis = analyse(unit, project)
+        context = TypeContext(analysis, type_report(analysis, settings), project, settings)
+        contexts.append(context)
+        findings += run_type(context)
+    file = FileContext(module, relative(path), tuple(contexts), project, settings)
+    findings += run_file(file)
+    findings = [dataclasses.replace(finding, path=source.path) for finding in findings]
+    kept = suppress.apply(findings, dataclasses.replace(source, text=text), unused=False).kept
+    return _Look(file, kept)
+
+
+def fix_text(
+    source: Source,
+    project: Project,
+    settings: Settings,
+    *,
+    wanted: Wanted = lambda finding: True,
+    unsafe: bool = False,
+    ask: Ask | None = None,
+) -> Fixed:
+    """Fix one file's text. ``wanted`` says which findings are asked for, ``ask`` is asked before each plan.
+
+    Raises SyntaxError when the text as it is does not parse. A :class:`Quit` from ``ask`` ends with what was accepted.
+    """
+    state = _State(source, project, settings, wanted, unsafe, ask)
+    try:
+        for _ in range(ROUNDS):
+            if not state.round():
+                break
+    except Quit:
+        pass
+    return state.result()
+
+
+@dataclass
+class _State:
+    source: Source
+    project: Project
+    settings: Settings
+    wanted: Wanted
+    unsafe: bool
+    ask: Ask | None
+    text: str = ""
+    applied: list[Plan] = field(default_factory=list)
+    barred: dict[tuple[str, str | None, str | None], Refusal] = field(default_factory=dict)
+    refused: list[Refusal] = field(default_factory=list)
+    skipped: list[Plan] = field(default_factory=list)
+    accepted: set[frozenset[tuple[str, str | None, str | None]]] = field(default_factory=set)
+    now: _Look | None = None
+
+    def __post_init__(self) -> None:
+        self.text = self.source.text
+
+    def round(self) -> bool:
+        """Plan and carry out what fits together; whether anything changed."""
+        seen = self.now or look(self.source, self.text, self.project, self.settings)
+        self.now = seen
+        asked = [f for f in seen.findings if self.wanted(f)]
+        self.refused = [self.barred[_key(f)] for f in asked if _key(f) in self.barred]
+        open_ = [finding for finding in asked if _key(finding) not in self.barred]
+        outcomes = plan_file(seen.file, open_) if open_ else []
+        plans: list[Plan] = []
+        self.skipped = [plan for plan in self.skipped if self.declined(plan)]
+        for outcome in outcomes:
+            if isinstance(outcome, Refusal):
+                self.refused.append(outcome)
+            elif outcome.applicability is Applicability.UNSAFE and not self.unsafe:
+                self.skipped.append(outcome)
+            elif any(outcome.conflicts(other) for other in plans) or self.declined(outcome):
+                continue
+            elif self.agreed(outcome):
+                plans.append(outcome)
+            else:
+                self.skipped.append(outcome)
+        done = self.carry_out(plans, seen)
+        self.applied += done
+        return bool(done)
+
+    def declined(self, plan: Plan) -> bool:
+        return self.ask is not None and any(
+            set(map(_key, p.findings)) == set(map(_key, plan.findings)) for p in self.skipped
+        )
+
+    def agreed(self, plan: Plan) -> bool:
+        if self.ask is None:
+            return True
+        key = frozenset(map(_key, plan.findings))
+        if key not in self.accepted:
+            from cachelint.fix.rewrite import CannotRewrite, rewrite
+
+            try:
+                after = rewrite(self.text, plan.edits)
+            except CannotRewrite:
+                return True  # what is wrong with it is found out, and told, when it is carried out
+            if not self.ask(plan, self.text, after):
+                return False
+        self.accepted.add(key)
+        return True
+
+    def carry_out(self, plans: Sequence[Plan], seen: _Look) -> list[Plan]:
+        """The plans that hold, all together if they do, else one by one."""
+        if not plans:
+            return []
+        why = self.attempt(plans, seen)
+        if why is None:
+            return list(plans)
+        if len(plans) == 1:
+            self.bar(plans[0], why)
+            return []
+        half = len(plans) // 2
+        done = self.carry_out(plans[:half], seen)
+        if done:
+            return done  # the places of the others have moved: they are planned anew
+        return self.carry_out(plans[half:], seen)
+
+    def attempt(self, plans: Sequence[Plan], seen: _Look) -> str | None:
+        """Carry out plans; None when the result holds, else why not, and nothing is changed."""
+        from cachelint.fix.rewrite import CannotRewrite, rewrite
+
+        try:
+            text = rewrite(self.text, [edit for plan in plans for edit in plan.edits])
+            after = look(self.source, text, self.project, self.settings)
+        except CannotRewrite as error:
+            return str(error)
+        except SyntaxError as error:
+            self.restore()
+            return f"the fixed text would not parse: {error.msg}"
+        why = _worse(seen.findings, after.findings, [f for plan in plans for f in plan.findings])
+        if why is not None:
+            self.restore()
+            return why
+        self.text, self.now = text, after
+        return None
+
+    def restore(self) -> None:
+        self.project.replace(ModuleInfo(self.source.abspath, self.text, self.project.dotted(self.source.abspath)))
+
+    def bar(self, plan: Plan, why: str) -> None:
+        for finding in plan.findings:
+            refusal = Refusal(finding, why, "not clean after the fix")
+            self.barred[_key(finding)] = refusal
+            self.refused.append(refusal)
+
+    def result(self) -> Fixed:
+        return Fixed(self.text, tuple(self.applied), tuple(self.refused), tuple(self.skipped))
+
+
+def _key(finding: Finding) -> tuple[str, str | None, str | None]:
+    return (finding.code, finding.type, finding.field or ",".join(finding.names) or finding.message)
+
+
+def _worse(before: Sequence[Finding], after: Sequence[Finding], mended: Sequence[Finding]) -> str | None:
+    """Why the new findings are no good: one that should be gone is there, or one that was not there came."""
+    old = Counter(map(_key, before))
+    new = Counter(map(_key, after))
+    for finding in mended:
+        key = _key(finding)
+        if new[key] >= old[key]:
+            return f"{finding.code} would still be reported for `{finding.field or finding.type}` after the fix"
+    coarse_old = Counter((f.code, f.type) for f in before)
+    coarse_new = Counter((f.code, f.type) for f in after)
+    for (code, kind), count in coarse_new.items():
+        if count > coarse_old[code, kind]:
+            return f"the fixed text would have a new finding: {code} in `{kind}`"
+    return None

@@ -1,0 +1,154 @@
+"""What a remedy answers: edits at places of one file, and what they mend.
+
+Everything here is data. Places are spans of the file's text: lines 1-based, columns 0-based in characters.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from cachelint.model import Applicability, Finding
+
+_NEWLINE = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A stretch of text."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def covers(self, other: Span) -> bool:
+        """Whether ``other`` lies inside."""
+        start, end = (self.line, self.column), (self.end_line, self.end_column)
+        return start <= (other.line, other.column) and (other.end_line, other.end_column) <= end
+
+    def overlaps(self, other: Span) -> bool:
+        """Whether the two share text."""
+        mine, theirs = (self.line, self.column), (other.line, other.column)
+        return mine < (other.end_line, other.end_column) and theirs < (self.end_line, self.end_column)
+
+
+class Text:
+    """The lines of a file, and where the nodes of its ``ast`` tree lie in them."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lines = [line for line in _NEWLINE.split(text) if line]
+
+    def column(self, line: int, offset: int) -> int:
+        """A column in characters from one in UTF-8 bytes."""
+        whole = self.lines[line - 1]
+        return offset if whole.isascii() else len(whole.encode()[:offset].decode("utf-8", "replace"))
+
+    def span(self, node: ast.AST) -> Span:
+        """Where a statement or expression stands."""
+        assert isinstance(node, (ast.stmt, ast.expr, ast.arg, ast.keyword))
+        end_line, end = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+        return Span(node.lineno, self.column(node.lineno, node.col_offset), end_line, self.column(end_line, end))
+
+    def between(self, span: Span) -> str:
+        """The text of a span."""
+        if span.line == span.end_line:
+            return self.lines[span.line - 1][span.column : span.end_column]
+        first = self.lines[span.line - 1][span.column :]
+        last = self.lines[span.end_line - 1][: span.end_column]
+        return "".join([first, *self.lines[span.line : span.end_line - 1], last])
+
+    def source(self, node: ast.AST, changes: dict[Span, str] | None = None) -> str:
+        """The text of a node, with stretches inside it replaced."""
+        own = self.span(node)
+        pieces, line, column = [], own.line, own.column
+        for span, code in sorted((changes or {}).items()):
+            if own.covers(span):
+                pieces += [self.between(Span(line, column, span.line, span.column)), code]
+                line, column = span.end_line, span.end_column
+        pieces.append(self.between(Span(line, column, own.end_line, own.end_column)))
+        return "".join(pieces)
+
+
+# -- edits -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """The expression at ``span`` becomes ``code``."""
+
+    span: Span
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """The simple statement at ``span`` becomes these statements; it goes away when there are none."""
+
+    span: Span
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Statements in front of the one at ``span``."""
+
+    span: Span
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Statements behind the one at ``span``."""
+
+    span: Span
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """More arguments of the call at ``span``, more items of the tuple or list there, or more parameters of the
+    function whose ``def`` stands there; behind the present ones, or in front of them."""
+
+    span: Span
+    items: tuple[str, ...]
+    front: bool = False
+
+
+Edit = Replace | Rewrite | Before | After | Extend
+
+
+# -- outcomes --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to mend ``findings`` together. ``scope`` is the text whose meaning the edits rely on: two plans whose scopes
+    overlap are carried out one after the other, the second planned anew."""
+
+    findings: tuple[Finding, ...]
+    edits: tuple[Edit, ...]
+    applicability: Applicability
+    description: str
+    scope: tuple[Span, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def conflicts(self, other: Plan) -> bool:
+        """Whether carrying out one may invalidate the other."""
+        mine = (*self.scope, *(edit.span for edit in self.edits))
+        theirs = (*other.scope, *(edit.span for edit in other.edits))
+        return any(a.overlaps(b) for a in mine for b in theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a finding is left alone, in one sentence. ``kind`` is a word or two that a summary counts by."""
+
+    finding: Finding
+    reason: str
+    kind: str
+
+
+Outcome = Plan | Refusal

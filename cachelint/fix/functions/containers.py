@@ -1,0 +1,355 @@
+"""Containers: the tensors are taken out and saved one by one, the rest stays on ctx, and backward builds it again."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from cachelint.fix.edits import Rewrite
+from cachelint.fix.functions.backward import Reader
+from cachelint.fix.functions.fields import CannotPlan, Field, tensor_only
+from cachelint.fix.functions.forward import Placement, Site, Slot
+from cachelint.infer.values import DEVICE, LOW, NONE, UNKNOWN, Seq, Value, carried
+
+TENSOR, HOST_PART, LITERAL = "tensor", "host", "literal"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One item: what it is, its code in forward, its key in a dict or its index."""
+
+    kind: str
+    node: ast.expr
+    key: object
+
+
+@dataclass
+class Shape:
+    """How a container is taken apart: item by item, or as one run of tensors (``parts`` is None)."""
+
+    field: Field
+    parts: list[Part] | None
+    dictionary: bool = False
+    mutable: bool = True
+    doubt: str = ""
+    slots: list[Slot] = field(default_factory=list)
+    hosts: dict[object, str] = field(default_factory=dict)
+
+
+def shape_of(item: Field, site: Site) -> Shape:
+    """How to take a field apart. Raises CannotPlan."""
+    ref = item.value.ref
+    assert isinstance(ref, Seq)
+    name = item.name
+    pairs = site.pairs(name)
+    if ref.shared:
+        raise CannotPlan("it is a container of the module, shared by every call", "shared container", name)
+    literal = _literal(item, site, ref)
+    if literal is not None:
+        return literal
+    element = ref.element()
+    if element is not None and ref.keys is None and tensor_only(element) and all(p.value is not None for p in pairs):
+        if any(p.statement is not pairs[0].statement for p in pairs) and len(pairs) > 1:
+            raise CannotPlan("it is built in several places", "several containers", name)
+        doubt = "nothing but a name or a use suggests that its items are tensors" if element.sure == LOW else ""
+        return Shape(item, None, mutable=_is_mutable(pairs[0].value, ref), doubt=doubt)
+    what = "a dict whose keys aren't all written out" if ref.keys is not None else "not a run of tensors, nor a literal"
+    raise CannotPlan(f"it is {what}: its tensors can't be told from the rest", "mixed container", name)
+
+
+def _literal(item: Field, site: Site, ref: Seq) -> Shape | None:
+    pairs = site.pairs(item.name)
+    if len(pairs) != 1 or not pairs[0].plain or not isinstance(pairs[0].statement, ast.Assign):
+        return None
+    pair = pairs[0]
+    if pair.statement.targets[0] is not pair.use.node or not site.flow.is_top(pair.statement):
+        return None
+    value = pair.value
+    entries: list[tuple[object, ast.expr, Value]]
+    if isinstance(value, (ast.Tuple, ast.List)) and ref.items is not None and len(ref.items) == len(value.elts):
+        if ref.rest is not None or any(isinstance(e, ast.Starred) for e in value.elts):
+            return None
+        entries = list(zip(range(len(value.elts)), value.elts, ref.items, strict=True))
+    elif isinstance(value, ast.Dict) and ref.keys is not None and ref.rest is None:
+        entries = []
+        for key, node in zip(value.keys, value.values, strict=True):
+            if not isinstance(key, ast.Constant) or key.value not in ref.keys:
+                return None
+            entries.append((key.value, node, ref.keys[key.value]))
+        if len(entries) != len(ref.keys):
+            return None
+    else:
+        return None
+    parts, doubt = [], ""
+    for number, node, what in entries:
+        if isinstance(node, ast.Constant):
+            parts.append(Part(LITERAL, node, number))
+        elif tensor_only(what):
+            parts.append(Part(TENSOR, node, number))
+            if what.sure == LOW:
+                doubt = "nothing but a name or a use suggests that its items are tensors"
+        elif not carried(what).kinds & (DEVICE | UNKNOWN) or what.kinds == NONE:
+            parts.append(Part(HOST_PART, node, number))
+        else:
+            return None
+    return Shape(item, parts, isinstance(value, ast.Dict), not isinstance(value, ast.Tuple), doubt)
+
+
+def _is_mutable(value: ast.expr | None, ref: Seq) -> bool:
+    if isinstance(value, (ast.List, ast.ListComp)):
+        return True
+    if isinstance(value, ast.Tuple):
+        return False
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("list", "tuple"):
+        return value.func.id == "list"
+    return ref.mutable
+
+
+# -- forward ---------------------------------------------------------------------------------------------------------
+
+
+def ready(shape: Shape, site: Site) -> int:
+    """The index of the last statement of the body that may still change the container."""
+    flow, name = site.flow, shape.field.name
+    nodes = [use.node for use in site.routine.of("load", name)]
+    for pair in site.pairs(name):
+        if isinstance(pair.value, ast.Name):
+            nodes += flow.loads(pair.value.id)
+    tops = [flow.top(node) for node in nodes if shape.mutable]
+    returned = {flow.top(item) for item in flow.returns if flow.is_top(item)}
+    return max([top for top in tops if top not in returned], default=-1)
+
+
+def take_apart(shape: Shape, site: Site, place: Placement, attributes: set[str]) -> None:
+    """Write the forward side: fills ``shape.slots`` and ``shape.hosts``. ``attributes`` are names taken on ctx."""
+    name, receiver = shape.field.name, site.routine.receiver
+    if shape.parts is None:
+        local = site.local(name, place)
+        shape.slots = [Slot(local, name, star=True)]
+        return
+    (pair,) = site.pairs(name)
+    lines: list[str] = []
+    base: str | None = None
+    if site.routine.of("load", name):
+        base = site.flow.fresh(name, site.taken)
+        site.taken.add(base)
+        assert pair.value is not None
+        lines.append(f"{base} = {site.text.source(pair.value)}")
+        site.replace_loads(name, base)
+    end = len(site.flow.node.body) if place.kind == "collect" else place.index
+    for part in shape.parts:
+        code = site.text.source(part.node)
+        stem = part.key if isinstance(part.key, str) and part.key.isidentifier() else f"{name}_{part.key}"
+        if part.kind == TENSOR:
+            wanted = part.node.id if isinstance(part.node, ast.Name) else str(stem)
+            if base is not None:
+                slot = f"{base}[{part.key!r}]"
+            elif isinstance(part.node, ast.Name) and not site.flow.rebound_between(
+                part.node.id, site.flow.top(pair.statement), end
+            ):
+                slot = part.node.id
+            else:
+                slot = site.flow.fresh(str(stem), site.taken)
+                site.taken.add(slot)
+                lines.append(f"{slot} = {code}")
+            shape.slots.append(Slot(slot, wanted))
+        elif part.kind == HOST_PART:
+            attribute = part.node.id if isinstance(part.node, ast.Name) else str(stem)
+            while attribute in attributes:
+                attribute = f"{name}_{attribute}" if not attribute.startswith(f"{name}_") else f"{attribute}_"
+            attributes.add(attribute)
+            shape.hosts[part.key] = attribute
+            source = f"{base}[{part.key!r}]" if base is not None else code
+            lines.append(f"{receiver}.{attribute} = {source}")
+    inner = [use.node for use in site.routine.uses if use.kind == "load" and _within(use.node, pair.value)]
+    if inner:
+        raise CannotPlan("it is built from other attributes", "built from attributes", name)
+    site.edits.append(Rewrite(site.text.span(pair.statement), tuple(lines)))
+
+
+def _within(node: ast.AST, outer: ast.AST | None) -> bool:
+    return outer is not None and any(item is node for item in ast.walk(outer))
+
+
+# -- backward --------------------------------------------------------------------------------------------------------
+
+
+def put_together(shape: Shape, reader: Reader) -> list[str]:
+    """Write the backward side; the names to unpack the slots to."""
+    if shape.parts is None:
+        return _run(shape, reader)
+    name = shape.field.name
+    loads = reader.routine.of("load", name)
+    changed = reader.routine.of("store", name) and not all(
+        _cleared(reader, use.node) for use in reader.routine.of("store", name)
+    )
+    if not changed:
+        names = _unpacked(shape, reader) or _indexed(shape, reader)
+        if names is not None:
+            return names
+    names = []
+    codes: dict[object, str] = {}
+    for part, slot in _tensors(shape):
+        local = reader.flow.fresh(slot.name, (*reader.taken, name))
+        reader.taken.add(local)
+        names.append(local)
+        codes[part.key] = local
+    if loads:
+        whole = reader.bind(name)
+        reader.lines.append(f"{whole} = {_rebuilt(shape, codes, reader.routine.receiver)}")
+    else:
+        reader.replace(name, name)
+    return names
+
+
+def _tensors(shape: Shape) -> list[tuple[Part, Slot]]:
+    assert shape.parts is not None
+    return list(zip([p for p in shape.parts if p.kind == TENSOR], shape.slots, strict=True))
+
+
+def _code(part: Part, codes: dict[object, str], shape: Shape, receiver: str) -> str:
+    if part.kind == LITERAL:
+        return ast.unparse(part.node)
+    return codes[part.key] if part.kind == TENSOR else f"{receiver}.{shape.hosts[part.key]}"
+
+
+def _rebuilt(shape: Shape, codes: dict[object, str], receiver: str) -> str:
+    assert shape.parts is not None
+    items = [_code(part, codes, shape, receiver) for part in shape.parts]
+    if shape.dictionary:
+        return "{" + ", ".join(f"{p.key!r}: {code}" for p, code in zip(shape.parts, items, strict=True)) + "}"
+    if shape.mutable:
+        return f"[{', '.join(items)}]"
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+def _cleared(reader: Reader, node: ast.expr) -> bool:
+    statement = reader.flow.statement(node)
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _unpacked(shape: Shape, reader: Reader) -> list[str] | None:
+    """``a, b, n = ctx.f``, the only read: its names are taken over."""
+    assert shape.parts is not None
+    flow = reader.flow
+    loads = reader.routine.of("load", shape.field.name)
+    if len(loads) != 1 or shape.dictionary:
+        return None
+    statement = flow.statement(loads[0].node)
+    if not isinstance(statement, ast.Assign) or statement.value is not loads[0].node or len(statement.targets) != 1:
+        return None
+    target = statement.targets[0]
+    if not isinstance(target, (ast.Tuple, ast.List)) or len(target.elts) != len(shape.parts):
+        return None
+    if not flow.is_top(statement) or not all(isinstance(e, ast.Name) for e in target.elts):
+        return None
+    index = flow.top(statement)
+    names, hosts = [], []
+    for part, element in zip(shape.parts, target.elts, strict=True):
+        assert isinstance(element, ast.Name)
+        local = element.id
+        if part.kind == TENSOR and local != "_":
+            bound = [node for node in flow.bindings.get(local, ()) if node is not element and flow.top(node) <= index]
+            early = any(flow.top(node) < index for node in flow.loads(local))
+            if bound or early or local in reader.taken or local in flow.parameters:
+                return None
+            names.append(local)
+        elif part.kind == TENSOR:
+            names.append("_")
+        elif local != "_" or flow.loads("_"):
+            hosts.append(f"{local} = {_code(part, {}, shape, reader.routine.receiver)}")
+    if len({n for n in names if n != "_"}) < len([n for n in names if n != "_"]):
+        return None
+    reader.taken.update(names)
+    reader.replace(shape.field.name, "_")
+    if hosts:
+        reader.edits.append(Rewrite(reader.text.span(statement), tuple(hosts)))
+    else:
+        reader.dropped.add(statement)
+    reader.loads = [node for node in reader.loads if node is not loads[0].node] + [statement.value]
+    return names
+
+
+def _indexed(shape: Shape, reader: Reader) -> list[str] | None:
+    """Reads of single items only: ``ctx.f["x"]``."""
+    assert shape.parts is not None
+    flow, name = reader.flow, shape.field.name
+    loads = reader.routine.of("load", name)
+    if not loads or reader.routine.of("store", name):
+        return None
+    by_key = {part.key: part for part in shape.parts}
+    found: list[tuple[ast.Subscript, Part]] = []
+    for use in loads:
+        parent = flow.parents.get(use.node)
+        if (
+            not isinstance(parent, ast.Subscript)
+            or parent.value is not use.node
+            or not isinstance(parent.ctx, ast.Load)
+        ):
+            return None
+        key = _constant(parent.slice)
+        if isinstance(key, int) and not shape.dictionary and key < 0:
+            key += len(shape.parts)
+        if key not in by_key:
+            return None
+        found.append((parent, by_key[key]))
+    names, codes = [], {}
+    for part, slot in _tensors(shape):
+        local = flow.fresh(slot.name, reader.taken)
+        reader.taken.add(local)
+        names.append(local)
+        codes[part.key] = local
+    from cachelint.fix.edits import Replace
+
+    for node, part in found:
+        reader.edits.append(Replace(reader.text.span(node), _code(part, codes, shape, reader.routine.receiver)))
+        reader.loads.append(node)
+    for use in reader.routine.of("delete", name):
+        reader.clear(flow.statement(use.node), use.node)
+    return names
+
+
+def _constant(node: ast.expr) -> object:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        value = node.operand.value
+        return -value if isinstance(value, int) else None
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _run(shape: Shape, reader: Reader) -> list[str]:
+    """A run of tensors: ``*states`` in the unpacking, which makes a list."""
+    name = shape.field.name
+    if not reader.routine.of("load", name):
+        reader.replace(name, name)
+        return ["*_"]
+    local = reader.bind(name)
+    if not shape.mutable and not _list_will_do(reader, local, name):
+        reader.lines.append(f"{local} = tuple({local})")
+    return [f"*{local}"]
+
+
+def _list_will_do(reader: Reader, local: str, name: str) -> bool:
+    """Whether every read only indexes, iterates, measures or unpacks."""
+    flow = reader.flow
+    for node in [*(use.node for use in reader.routine.of("load", name)), *flow.loads(local)]:
+        parent = flow.parents.get(node)
+        if isinstance(parent, ast.Subscript) and parent.value is node and not isinstance(parent.slice, ast.Slice):
+            continue
+        if isinstance(parent, (ast.For, ast.comprehension)) and parent.iter is node:
+            continue
+        if isinstance(parent, ast.Starred):
+            continue
+        if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in _ITERATES:
+            continue
+        if isinstance(parent, ast.Assign) and parent.value is node:
+            target = parent.targets[0]
+            if isinstance(target, (ast.Tuple, ast.List)):
+                continue
+            if isinstance(target, ast.Name) and target.id == local:
+                continue
+        return False
+    return True
+
+
+_ITERATES = frozenset(["len", "zip", "enumerate", "reversed", "sum", "map", "list", "tuple", "sorted", "any", "all"])

@@ -1,0 +1,201 @@
+"""What can be done with each flagged field, before any code is written: the reasons to leave it alone come from here."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cachelint.fix.functions.scope import BACKWARD, JVP, Routine, Scope, Use
+from cachelint.infer.optable import operators
+from cachelint.infer.values import DEVICE, HOST, LOW, NONE, UNKNOWN, Inst, Seq, Value, join
+from cachelint.model import Finding
+
+
+class CannotPlan(Exception):
+    """Why one field, or a whole type (``field`` is None), is left alone."""
+
+    def __init__(self, reason: str, kind: str, field: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.kind = kind
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """A field that may move: its findings, its value joined over all writes, where forward writes it."""
+
+    name: str
+    findings: tuple[Finding, ...]
+    value: Value
+    recompute: bool
+    doubt: str = ""
+    """Why the fix is unsafe, empty when it is safe."""
+
+    @property
+    def container(self) -> bool:
+        """Whether it is a list, tuple or dict."""
+        return isinstance(self.value.ref, Seq)
+
+
+_BY_RULE = {
+    "CL107": (
+        "it outlives the step: it needs a pin until it is invalidated, which no saved tensor gives",
+        "cross-step",
+    ),
+    "CL108": (
+        "it lies in a storage that other calls reuse: saving it would keep the reference, not the content "
+        "(save the inputs and fill it again in backward, or save a copy)",
+        "workspace",
+    ),
+    "CL109": ("a closure carries it: the closure's captures would have to become arguments", "closure"),
+    "CL111": (
+        "it travels outside ctx, where the next call overwrites it: return it from forward as an output, mark it "
+        "non-differentiable and save that",
+        "side channel",
+    ),
+}
+
+
+def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routines: Iterable[Routine]) -> Field:
+    """The field with what is known of it. Raises CannotPlan with the reason to leave it alone."""
+    for finding in findings:
+        if finding.code in _BY_RULE:
+            raise CannotPlan(*_BY_RULE[finding.code], name)
+    value = _value(name, scopes)
+    if value is None:
+        raise CannotPlan("it is not written through the receiver's name", "indirect write", name)
+    doubt = _doubt(value, name)
+    for routine in routines:
+        for use in routine.uses:
+            if use.field == name:
+                _check_use(use, routine)
+    for routine in routines:
+        if routine.roles & {BACKWARD, JVP}:
+            for load in routine.of("load", name):
+                _check_identity(load, routine, name)
+    recompute = all(f.code == "CL102" for f in findings)
+    return Field(name, tuple(findings), value, recompute, doubt)
+
+
+def _value(name: str, scopes: Sequence[Scope]) -> Value | None:
+    value: Value | None = None
+    for scope in scopes:
+        for write in scope.context.analysis.log.writes:
+            if write.field == name and write.phase == "forward":
+                value = write.value if value is None else join(value, write.value)
+    return value
+
+
+def _doubt(value: Value, name: str) -> str:
+    """Why moving the value may change what the program does; raises CannotPlan where it cannot be known."""
+    if isinstance(value.ref, Inst):
+        raise CannotPlan(
+            f"it is an object of class {value.ref.info.name} that owns tensors: only lists, tuples and dicts are "
+            "taken apart",
+            "object",
+            name,
+        )
+    if isinstance(value.ref, Seq):
+        if value.kinds & NONE:
+            raise CannotPlan("it is a container on some paths and None on others", "optional container", name)
+        return ""
+    if value.kinds & UNKNOWN:
+        raise CannotPlan("nothing shows whether it is a tensor, and nothing else may be saved", "unknown storage", name)
+    if value.kinds & HOST:
+        raise CannotPlan(
+            "on some path it may hold a host value, which save_for_backward does not take", "may be a host value", name
+        )
+    return "nothing but its name or its use suggests that it is a tensor" if value.sure == LOW else ""
+
+
+def _check_use(use: Use, routine: Routine) -> None:
+    line = use.node.lineno
+    forward = not routine.roles & {BACKWARD, JVP}
+    if use.kind == "test":
+        raise CannotPlan(f"line {line} asks whether the attribute is there", "tested for", use.field)
+    if use.kind in ("store", "delete") and use.nested:
+        raise CannotPlan(f"a nested function changes the attribute (line {line})", "nested write", use.field)
+    if use.kind == "delete" and forward:
+        raise CannotPlan(f"forward deletes the attribute again (line {line})", "deleted in forward", use.field)
+    if use.kind in ("store", "load") and isinstance(use.node, ast.Call) and use.kind == "store":
+        statement = routine.flow.statement(use.node)
+        if not (isinstance(statement, ast.Expr) and statement.value is use.node):
+            raise CannotPlan(f"setattr is used as a value (line {line})", "indirect write", use.field)
+    if routine.roles & {BACKWARD, JVP} and len(routine.roles) > 1:
+        roles = " and ".join(sorted(routine.roles))
+        raise CannotPlan(f"{routine.name} uses it for {roles} alike", "shared helper", use.field)
+
+
+_IDENTITY = frozenset(
+    ["grad", "grad_fn", "main_grad", "register_hook", "retain_grad", "_base", "_version", "requires_grad_", "data", "set_", "_backward_hooks"]
+)
+_PLAIN = frozenset(
+    ["T", "mT", "H", "mH", "shape", "dtype", "device", "ndim", "is_cuda", "is_sparse", "layout", "requires_grad", "is_leaf", "itemsize", "nbytes", "names", "real", "imag", "is_contiguous", "stride", "storage_offset", "size", "dim", "numel", "nelement", "element_size", "data_ptr", "untyped_storage", "get_device", "is_floating_point", "is_complex", "is_quantized", "is_meta"]
+)
+
+
+def _check_identity(load: Use, routine: Routine, name: str) -> None:
+    """Refuse where backward relies on the very Python object: saved-tensor hooks give back a plain copy."""
+    flow = routine.flow
+    nodes: list[ast.expr] = [load.node]
+    parent = flow.parents.get(load.node)
+    if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
+        nodes += flow.loads(parent.targets[0].id)
+    for node in nodes:
+        parent = flow.parents.get(node)
+        if isinstance(parent, ast.Attribute):
+            known = parent.attr in operators().methods or parent.attr in _PLAIN or parent.attr in operators().host_attrs
+            in_place = parent.attr.endswith("_") and not parent.attr.startswith("_")
+            container_method = parent.attr in _CONTAINER
+            if (
+                parent.attr in _IDENTITY
+                or isinstance(parent.ctx, ast.Store)
+                or not (known or in_place or container_method)
+            ):
+                raise CannotPlan(
+                    f"backward uses `{parent.attr}` of the object itself (line {node.lineno}), which saved-tensor hooks do "
+                    "not bring back",
+                    "object identity",
+                    name,
+                )
+        elif isinstance(parent, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops):
+            others = [o for o in (parent.left, *parent.comparators) if o is not node]
+            if not all(isinstance(o, ast.Constant) and o.value is None for o in others):
+                raise CannotPlan(f"line {node.lineno} compares it by identity", "object identity", name)
+        elif isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and node in parent.args:
+            if parent.func.id in ("isinstance", "type", "id") and not _is_plain_test(parent):
+                raise CannotPlan(f"line {node.lineno} asks for its class or identity", "object identity", name)
+
+
+_CONTAINER = frozenset(["append", "extend", "pop", "items", "keys", "values", "get", "index", "count", "insert", "copy", "remove", "reverse", "sort"])
+
+
+def _is_plain_test(call: ast.Call) -> bool:
+    """``isinstance(x, torch.Tensor)``, or a list, tuple or dict."""
+    if not isinstance(call.func, ast.Name) or call.func.id != "isinstance" or len(call.args) != 2:
+        return False
+    kinds = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
+    names = {k.attr if isinstance(k, ast.Attribute) else k.id if isinstance(k, ast.Name) else "" for k in kinds}
+    return names <= {"Tensor", "list", "tuple", "dict"}
+
+
+def outside_reader(name: str, raws: Iterable[tuple[str, bytes]]) -> tuple[str, int] | None:
+    """Code that reads the attribute off the graph: ``y.grad_fn.name``. Its file and line."""
+    word = re.escape(name).encode()
+    pattern = re.compile(
+        rb"grad_fn\s*\.\s*" + word + rb"\b|getattr\([^()\n]*grad_fn\s*,\s*[\"']" + word + rb"[\"']"
+        rb"|next_functions[^\n]*\]\s*\.\s*" + word + rb"\b"
+    )
+    for path, raw in raws:
+        match = pattern.search(raw)
+        if match:
+            return path, raw.count(b"\n", 0, match.start()) + 1
+    return None
+
+
+def tensor_only(value: Value) -> bool:
+    """Whether a value is a tensor or None and surely nothing else."""
+    return bool(value.kinds & DEVICE) and not value.kinds & (HOST | UNKNOWN) and not isinstance(value.ref, (Seq, Inst))

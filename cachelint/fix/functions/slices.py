@@ -1,0 +1,261 @@
+"""The shortest slice of forward that derives a value, to run it again in backward.
+
+A slice is moved only when every step is known to be pure and cheap: operators of the table, arithmetic, shapes. It
+stops at tensors that are saved anyway, then at forward's tensor inputs; host values that it needs stay on ctx.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cachelint.fix.functions.flow import Flow
+from cachelint.fix.functions.scope import Routine
+from cachelint.infer.optable import operators
+from cachelint.infer.values import DEVICE, HOST, NONE, UNKNOWN
+
+FULL, SMALL = 2, 1
+"""The size of a value beside forward's inputs: as large as one, or clearly smaller."""
+
+_ROWSTAT = frozenset(("rowstat", "host_value"))
+_CHEAP = frozenset(("alias", "cast", "elementwise", "rowstat", "constant", "host_value"))
+_NARROW = frozenset(["half", "bfloat16", "byte", "char", "bool", "int8", "uint8", "argmax", "argmin", "any", "all"])
+_HOST_CALLS = frozenset(["int", "float", "bool", "len", "min", "max", "abs", "round", "tuple", "list"])
+_PURE_METHODS = frozenset(["size", "dim", "numel", "stride", "ndimension", "nelement", "is_floating_point", "is_complex"])
+_IMPURE = frozenset(["item", "tolist", "numpy", "data_ptr", "detach", "data", "copy_", "clone", "cpu", "cuda"])
+
+
+class NoSlice(Exception):
+    """Why a value can't be derived again in backward."""
+
+
+@dataclass
+class Slice:
+    """``steps`` are the statements of forward to run, in order; ``value`` is the expression of the field itself (None
+    when the last step binds it). ``tensors`` are the names at which it stops, ``hosts`` those kept on ctx."""
+
+    steps: list[ast.Assign] = field(default_factory=list)
+    value: ast.expr | None = None
+    tensors: list[str] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)
+    size: int = FULL
+
+
+@dataclass
+class Slicer:
+    """Slices one forward. ``kinds`` gives what each input is (a name of this function to bits of the value's kinds),
+    ``saved`` the locals that are saved whatever happens."""
+
+    routine: Routine
+    kinds: Mapping[str, int]
+    saved: frozenset[str]
+    mutated: frozenset[str]
+    externals: frozenset[str]
+    dotted: Mapping[str, str]
+
+    def slice(self, value: ast.expr, statement: ast.stmt, end: int) -> Slice:
+        """The slice for ``value`` as it is at ``statement``; the tensors must still be bound to the same at the
+        statement of the body at ``end``. Raises NoSlice."""
+        flow = self.routine.flow
+        if not flow.is_top(statement):
+            raise NoSlice("it is set on some paths only")
+        result = Slice(value=value)
+        steps: dict[int, ast.Assign] = {}
+        result.size = self.visit(value, flow.top(statement), end, result, steps, 0)
+        result.steps = [steps[index] for index in sorted(steps)]
+        for step in result.steps:
+            for node in ast.walk(step.targets[0]):
+                if isinstance(node, ast.Name) and node.id in self.mutated:
+                    raise NoSlice(f"`{node.id}` is changed in place")
+        for name in result.tensors:
+            if name in self.mutated:
+                raise NoSlice(f"`{name}` is changed in place")
+        if len(result.steps) > 12:
+            raise NoSlice("it takes too many steps")
+        return result
+
+    # -- expressions -------------------------------------------------------------------------------------------------
+
+    def visit(self, node: ast.expr, at: int, end: int, out: Slice, steps: dict[int, ast.Assign], depth: int) -> int:
+        """Check an expression, collect what it needs, and tell its size."""
+        if depth > 60:
+            raise NoSlice("it is nested too deeply")
+
+        def go(part: ast.expr | None) -> int:
+            return 0 if part is None else self.visit(part, at, end, out, steps, depth + 1)
+
+        if isinstance(node, ast.Constant):
+            return 0
+        if isinstance(node, ast.Name):
+            return self.name(node, at, end, out, steps, depth)
+        if isinstance(node, ast.BinOp):
+            if isinstance(node.op, ast.MatMult):
+                raise NoSlice("it is a matrix product")
+            return max(go(node.left), go(node.right))
+        if isinstance(node, ast.UnaryOp):
+            return go(node.operand)
+        if isinstance(node, ast.Compare):
+            sizes = [go(node.left), *(go(part) for part in node.comparators)]
+            return min(max(sizes), SMALL)
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return max((go(part) for part in node.elts), default=0)
+        if isinstance(node, ast.Slice):
+            for part in (node.lower, node.upper, node.step):
+                go(part)
+            return 0
+        if isinstance(node, ast.Subscript):
+            go(node.slice)
+            return go(node.value)
+        if isinstance(node, ast.IfExp):
+            go(node.test)
+            return max(go(node.body), go(node.orelse))
+        if isinstance(node, ast.Attribute):
+            return self.attribute(node, go)
+        if isinstance(node, ast.Call):
+            return self.call(node, go)
+        raise NoSlice(f"`{ast.unparse(node)[:40]}` is not a plain tensor operation")
+
+    def attribute(self, node: ast.Attribute, go) -> int:  # type: ignore[no-untyped-def]
+        table = operators()
+        if isinstance(node.value, ast.Name) and node.value.id == self.routine.receiver:
+            raise NoSlice(f"it reads `{ast.unparse(node)}`")
+        text = self.library(node)
+        if text is not None:
+            return 0
+        if node.attr in table.host_attrs or node.attr in ("shape", "dtype", "device", "ndim"):
+            go(node.value)
+            return 0
+        if node.attr in table.alias_attrs and node.attr not in _IMPURE:
+            size: int = go(node.value)
+            return size
+        raise NoSlice(f"it reads `{ast.unparse(node)[:40]}`")
+
+    def call(self, node: ast.Call, go) -> int:  # type: ignore[no-untyped-def]
+        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
+            raise NoSlice("arguments are unpacked")
+        if any(k.arg == "out" for k in node.keywords):
+            raise NoSlice("it writes into a buffer")
+        table = operators()
+        sizes = [go(arg) for arg in node.args] + [go(k.value) for k in node.keywords]
+        func = node.func
+        if isinstance(func, ast.Name) and func.id in _HOST_CALLS and self.free(func.id):
+            return 0
+        dotted = self.library(func)
+        if dotted is not None:
+            category = table.category(dotted)
+            if dotted.startswith("math."):
+                return 0
+            if category not in _CHEAP or dotted.endswith("_") or not dotted.startswith("torch."):
+                raise NoSlice(f"`{dotted}` is not a cheap tensor operation of the table")
+            size = max(sizes, default=0)
+            return min(size, SMALL) if category in _ROWSTAT else max(size, FULL if category == "constant" else 0)
+        if isinstance(func, ast.Attribute):
+            size = go(func.value)
+            category = table.methods.get(func.attr)
+            if func.attr in _PURE_METHODS:
+                return 0
+            if (
+                func.attr in _IMPURE
+                or category not in _CHEAP
+                or (func.attr.endswith("_") and func.attr not in table.not_inplace)
+            ):
+                raise NoSlice(f"`.{func.attr}` is not a cheap tensor operation of the table")
+            size = max([size, *sizes])
+            if category in _ROWSTAT or func.attr in _NARROW:
+                return min(size, SMALL)
+            return size
+        raise NoSlice(f"it calls `{ast.unparse(func)[:40]}`")
+
+    def library(self, node: ast.expr) -> str | None:
+        """The dotted name of something in a library (``torch.float32``, ``F.silu``), None for anything else."""
+        parts: list[str] = []
+        current = node
+        while isinstance(current, ast.Attribute):
+            parts.append(current.attr)
+            current = current.value
+        if not isinstance(current, ast.Name) or not self.free(current.id):
+            return None
+        head = self.dotted.get(current.id)
+        if head is None:
+            return None
+        return ".".join([head, *reversed(parts)])
+
+    def free(self, name: str) -> bool:
+        """Whether a name means what the module binds, in forward and in backward."""
+        flow = self.routine.flow
+        return name not in flow.parameters and name not in flow.bindings and name not in self.externals
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    def name(self, node: ast.Name, at: int, end: int, out: Slice, steps: dict[int, ast.Assign], depth: int) -> int:
+        flow = self.routine.flow
+        name = node.id
+        definition = _definition(flow, name, at)
+        if definition == "unknown":
+            raise NoSlice(f"`{name}` is bound in more than one way")
+        stays = not flow.rebound_between(name, _index(flow, definition), end)
+        if name in self.saved and stays:
+            _add(out.tensors, name)
+            return FULL
+        if definition is None:
+            if name in flow.parameters or name in self.kinds:
+                return self.input(name, stays, out)
+            if self.free(name) and name in self.dotted:
+                return 0
+            if self.free(name) and name in _HOST_CALLS:
+                return 0
+            raise NoSlice(f"`{name}` is not one of forward's own values")
+        assert isinstance(definition, ast.Assign)
+        if name in self.kinds:  # setup_context takes its inputs apart
+            return self.input(name, stays, out)
+        index = flow.top(definition)
+        if index not in steps:
+            steps[index] = definition
+            target = definition.targets[0]
+            if not _plain_target(target):
+                raise NoSlice(f"`{ast.unparse(target)[:40]}` is not a plain name")
+            self.sizes[id(definition)] = self.visit(definition.value, index, end, out, steps, depth + 1)
+        return self.sizes[id(definition)]
+
+    sizes: dict[int, int] = field(default_factory=dict)
+
+    def input(self, name: str, stays: bool, out: Slice) -> int:
+        kinds = self.kinds.get(name, UNKNOWN)
+        if not stays:
+            raise NoSlice(f"`{name}` is bound again before it could be saved")
+        if kinds & DEVICE and not kinds & (HOST | UNKNOWN):
+            _add(out.tensors, name)
+            return FULL
+        if kinds & (HOST | NONE) and not kinds & (DEVICE | UNKNOWN):
+            _add(out.hosts, name)
+            return 0
+        raise NoSlice(f"nothing shows whether `{name}` is a tensor")
+
+
+def _add(names: list[str], name: str) -> None:
+    if name not in names:
+        names.append(name)
+
+
+def _definition(flow: Flow, name: str, at: int) -> ast.Assign | str | None:
+    """The assignment of the body that gives ``name`` its value before the statement at ``at``: None where it still is
+    what it was at the start, ``unknown`` where that depends on the path."""
+    bindings = [node for node in flow.bindings.get(name, ()) if flow.top(node) < at]
+    if not bindings:
+        return None
+    index = max(flow.top(node) for node in bindings)
+    statement = flow.node.body[index]
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        return statement
+    return "unknown"
+
+
+def _index(flow: Flow, definition: ast.Assign | str | None) -> int:
+    return flow.top(definition) if isinstance(definition, ast.Assign) else -1
+
+
+def _plain_target(target: ast.expr) -> bool:
+    if isinstance(target, ast.Tuple):
+        return all(isinstance(item, ast.Name) for item in target.elts)
+    return isinstance(target, ast.Name)

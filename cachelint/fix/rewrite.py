@@ -1,0 +1,390 @@
+"""Carry out edits with libcst: the only module that changes a tree.
+
+Only the top-level statements that hold an edit are parsed, and they are put back between the untouched text around
+them; what no edit names comes out byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import libcst as cst
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+
+from cachelint.fix.edits import After, Before, Edit, Extend, Replace, Rewrite, Span, Text
+from cachelint.index.chunks import split
+
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+Start = tuple[int, int]
+
+
+class CannotRewrite(Exception):
+    """An edit names a place where there is no such node, or makes text that is not Python."""
+
+
+def rewrite(text: str, edits: Iterable[Edit]) -> str:
+    """``text`` with ``edits`` carried out. Raises CannotRewrite."""
+    source = Text(text)
+    groups = _by_chunk(source, list(edits))
+    pieces, done = [], 0
+    for start, end, own in groups:
+        pieces += source.lines[done:start]
+        pieces.append(_rewrite_chunk("".join(source.lines[start:end]), start, own))
+        done = end
+    pieces += source.lines[done:]
+    return "".join(pieces)
+
+
+def _by_chunk(source: Text, edits: list[Edit]) -> list[tuple[int, int, list[Edit]]]:
+    """The line ranges (0-based, end exclusive) of the top-level statements that hold edits, with their edits."""
+    starts = [chunk.start for chunk in split(source.text)] or [0]
+    starts[0] = 0
+    ends = [*starts[1:], len(source.lines)]
+    found: dict[tuple[int, int], list[Edit]] = {}
+    for edit in edits:
+        place = next(((a, b) for a, b in zip(starts, ends, strict=True) if a < edit.span.line <= b), None)
+        if place is None:
+            raise CannotRewrite(f"line {edit.span.line} lies outside the file")
+        found.setdefault(place, []).append(edit)
+    return [(a, b, own) for (a, b), own in sorted(found.items())]
+
+
+def _rewrite_chunk(text: str, offset: int, edits: list[Edit]) -> str:
+    try:
+        module = cst.parse_module(text)
+    except cst.ParserSyntaxError as error:
+        raise CannotRewrite(f"line {offset + error.raw_line}: not understood by the rewriter") from error
+    wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
+    positions = cast("dict[cst.CSTNode, CodeRange]", wrapper.resolve(PositionProvider))
+    worker = _Rewriter(positions, offset, edits, module)
+    result = wrapper.module.visit(worker)
+    if worker.left:
+        line = min(edit.span.line for edit in worker.left)
+        raise CannotRewrite(f"line {line}: the place of an edit was not found")
+    return result.code
+
+
+class _Rewriter(cst.CSTTransformer):
+    """Expressions are replaced as they are left; statements when the block that holds them is left."""
+
+    def __init__(
+        self, positions: dict[cst.CSTNode, CodeRange], offset: int, edits: Sequence[Edit], module: cst.Module
+    ) -> None:
+        super().__init__()
+        self.positions = positions
+        self.offset = offset
+        self.module = module
+        self.left = list(edits)
+        self.replaced = {edit.span: edit for edit in edits if isinstance(edit, Replace)}
+        self.extended: dict[Start, list[Extend]] = {}
+        self.beside: dict[Start, list[Rewrite | Before | After]] = {}
+        for edit in edits:
+            start = (edit.span.line, edit.span.column)
+            if isinstance(edit, Extend):
+                self.extended.setdefault(start, []).append(edit)
+            elif not isinstance(edit, Replace):
+                self.beside.setdefault(start, []).append(edit)
+
+    def span(self, node: cst.CSTNode) -> Span:
+        place = self.positions[node]
+        return Span(place.start.line + self.offset, place.start.column, place.end.line + self.offset, place.end.column)
+
+    # -- expressions -------------------------------------------------------------------------------------------------
+
+    def on_leave(  # type: ignore[override]
+        self, original_node: cst.CSTNode, updated_node: cst.CSTNode
+    ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:
+        updated = super().on_leave(original_node, updated_node)
+        if isinstance(original_node, cst.BaseExpression):
+            place = self.span(original_node)
+            edit = self.replaced.pop(place, None)
+            if edit is None and self.replaced and original_node.lpar:
+                outer = Span(place.line, place.column - 1, place.end_line, place.end_column + 1)
+                edit = self.replaced.pop(outer, None)  # the standard library counts the brackets of a tuple in
+            if edit is not None:
+                self.left.remove(edit)
+                return _replacement(edit.code, cast(cst.BaseExpression, updated), self.module)
+            if self.extended and isinstance(original_node, (cst.Call, cst.Tuple, cst.List)):
+                return self.extend(original_node, cast("cst.Call | cst.Tuple | cst.List", updated), place)
+        elif isinstance(original_node, cst.FunctionDef) and self.extended:
+            place = self.span(original_node)
+            for more in self.extended.pop((place.line, place.column), ()):
+                self.left.remove(more)
+                updated = _more_parameters(cast(cst.FunctionDef, updated), more)
+        return cast(cst.CSTNode, updated)
+
+    def extend(
+        self, original: cst.CSTNode, updated: cst.Call | cst.Tuple | cst.List, place: Span
+    ) -> cst.Call | cst.Tuple | cst.List:
+        """Add items to the call, tuple or list at ``place``. The span of a tuple may or may not hold its brackets."""
+        starts = [(place.line, place.column)]
+        if isinstance(original, cst.Tuple) and original.lpar:
+            starts.append((place.line, place.column - 1))
+        for start in starts:
+            for edit in list(self.extended.get(start, ())):
+                ends = (edit.span.end_line, edit.span.end_column)
+                own = (place.end_line, place.end_column)
+                bracketed = isinstance(original, cst.Tuple) and bool(original.lpar)
+                if ends == own or (bracketed and ends[0] >= own[0] and ends > own):
+                    self.extended[start].remove(edit)
+                    self.left.remove(edit)
+                    for item in reversed(edit.items) if edit.front else edit.items:
+                        updated = _more_items(updated, item, edit.front)
+        return updated
+
+    # -- statements --------------------------------------------------------------------------------------------------
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.BaseSuite:
+        """Carry out the edits of the statements in a block."""
+        if not self.touches(original_node.body):
+            return updated_node
+        body, rest = self.block(original_node.body, updated_node.body)
+        if not body:
+            body = [cst.SimpleStatementLine([cst.Pass()])]
+        return updated_node.with_changes(body=body, footer=[*rest, *updated_node.footer])
+
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        """Carry out the edits of top-level statements."""
+        if not self.touches(original_node.body):
+            return updated_node
+        body, rest = self.block(original_node.body, updated_node.body)
+        return updated_node.with_changes(body=body, footer=[*rest, *updated_node.footer])
+
+    def leave_SimpleStatementSuite(
+        self, original_node: cst.SimpleStatementSuite, updated_node: cst.SimpleStatementSuite
+    ) -> cst.BaseSuite:
+        """``if x: ctx.y = y`` becomes a block when it needs one."""
+        if not any(self.edits_of(small) for small in original_node.body):
+            return updated_node
+        pieces = self.smalls(original_node.body, updated_node.body)
+        if not pieces:
+            return updated_node.with_changes(body=[cst.Pass()])
+        if len(pieces) == 1 and isinstance(pieces[0], cst.SimpleStatementLine):
+            return updated_node.with_changes(body=pieces[0].body)
+        return cst.IndentedBlock(pieces, header=updated_node.trailing_whitespace)
+
+    def touches(self, body: Sequence[cst.CSTNode]) -> bool:
+        return any(
+            self.edits_of(node)
+            or (isinstance(node, cst.SimpleStatementLine) and any(self.edits_of(small) for small in node.body))
+            for node in body
+        )
+
+    def edits_of(self, node: cst.CSTNode) -> list[Rewrite | Before | After]:
+        if not self.beside or isinstance(node, cst.SimpleStatementLine):
+            return []
+        place = self.span(node)
+        return self.beside.get((place.line, place.column), [])
+
+    def block(
+        self, original: Sequence[cst.CSTNode], updated: Sequence[cst.CSTNode]
+    ) -> tuple[list[Statement], list[cst.EmptyLine]]:
+        """The statements of a block after the edits, and the comments left over behind the last one."""
+        out: list[Statement] = []
+        pending: list[cst.EmptyLine] = []
+        for before, now in zip(original, updated, strict=True):
+            statement = cast(Statement, now)
+            if isinstance(before, cst.SimpleStatementLine) and any(self.edits_of(small) for small in before.body):
+                line = cast(cst.SimpleStatementLine, statement)
+                whole = len(before.body) == 1
+                edits = self.edits_of(before.body[0])
+                gone = whole and any(isinstance(e, Rewrite) and not e.lines for e in edits)
+                pieces = self.smalls(before.body, line.body)
+                comment = line.trailing_whitespace.comment
+                if gone:
+                    pending += line.leading_lines
+                    if comment is not None and not _pragma(comment.value):
+                        pending.append(cst.EmptyLine(comment=comment))
+                    if not pieces:
+                        continue
+                else:
+                    pieces = _dress(pieces, line, self.kept(before.body, edits))
+                pieces[0] = _led(pieces[0], pending)
+                pending = []
+                out += pieces
+                continue
+            edits = self.edits_of(before)
+            if not edits:
+                out.append(_led(statement, pending))
+            else:
+                ahead, behind = self.around(edits)
+                pieces = [*ahead, statement, *behind]
+                if ahead:
+                    blank, rest = _blank_first(statement.leading_lines)
+                    pieces[len(ahead)] = statement.with_changes(leading_lines=rest)
+                    pieces[0] = _led(pieces[0], blank)
+                pieces[0] = _led(pieces[0], pending)
+                out += pieces
+            pending = []
+        return out, pending
+
+    def kept(self, body: Sequence[cst.BaseSmallStatement], edits: Sequence[Edit]) -> int:
+        """The index, among the pieces of a line, of the statement that keeps the line's comments."""
+        return sum(len(_parse(e.lines, self.module)) for e in edits if isinstance(e, Before))
+
+    def smalls(
+        self, original: Sequence[cst.BaseSmallStatement], updated: Sequence[cst.BaseSmallStatement]
+    ) -> list[Statement]:
+        """The statements that one line (or one-line suite) becomes."""
+        out: list[Statement] = []
+        run: list[cst.BaseSmallStatement] = []
+
+        def flush() -> None:
+            if run:
+                run[-1] = run[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+                out.append(cst.SimpleStatementLine(list(run)))
+                run.clear()
+
+        for before, now in zip(original, updated, strict=True):
+            edits = self.edits_of(before)
+            ahead, behind = self.around(edits)
+            new = next((e for e in edits if isinstance(e, Rewrite)), None)
+            if ahead or behind or (new is not None and new.lines):
+                flush()
+            out += ahead
+            if new is None:
+                run.append(now)
+            else:
+                self.left.remove(new)
+                out += _parse(new.lines, self.module)
+            if behind:
+                flush()
+                out += behind
+        flush()
+        return out
+
+    def around(self, edits: Sequence[Edit]) -> tuple[list[Statement], list[Statement]]:
+        ahead: list[Statement] = []
+        behind: list[Statement] = []
+        for edit in edits:
+            if isinstance(edit, (Before, After)):
+                self.left.remove(edit)
+                (ahead if isinstance(edit, Before) else behind).extend(_parse(edit.lines, self.module))
+        return ahead, behind
+
+
+def _pragma(comment: str) -> bool:
+    body = comment.lstrip("# ").lower()
+    return body.startswith(("noqa", "type:", "pyright:", "pylint:", "cachelint:", "fmt:"))
+
+
+def _led(statement: Statement, lines: Sequence[cst.EmptyLine]) -> Statement:
+    return statement.with_changes(leading_lines=[*lines, *statement.leading_lines]) if lines else statement
+
+
+def _blank_first(lines: Sequence[cst.EmptyLine]) -> tuple[list[cst.EmptyLine], list[cst.EmptyLine]]:
+    """The blank lines in front of the first comment, and the rest."""
+    count = next((n for n, line in enumerate(lines) if line.comment is not None), len(lines))
+    return list(lines[:count]), list(lines[count:])
+
+
+def _dress(pieces: list[Statement], line: cst.SimpleStatementLine, keeper: int) -> list[Statement]:
+    """Give the pieces of a line its leading lines and its comment."""
+    keeper = min(keeper, len(pieces) - 1)
+    blank, rest = _blank_first(line.leading_lines) if keeper else ([], list(line.leading_lines))
+    if keeper:
+        pieces[0] = _led(pieces[0], blank)
+    pieces[keeper] = _led(pieces[keeper], rest)
+    if isinstance(pieces[keeper], cst.SimpleStatementLine):
+        pieces[keeper] = pieces[keeper].with_changes(trailing_whitespace=line.trailing_whitespace)
+    return pieces
+
+
+def _parse(lines: Sequence[str], module: cst.Module) -> list[Statement]:
+    try:
+        parsed = cst.parse_module("\n".join(lines) + "\n", config=module.config_for_parsing)
+    except cst.ParserSyntaxError as error:
+        raise CannotRewrite(f"the new statements are not Python: {lines[0]}") from error
+    # A newline of ours takes the file's kind.
+    return cast("list[Statement]", list(cst.ensure_type(parsed.visit(_PlainNewlines()), cst.Module).body))
+
+
+class _PlainNewlines(cst.CSTTransformer):
+    def leave_Newline(self, original_node: cst.Newline, updated_node: cst.Newline) -> cst.Newline:
+        return updated_node.with_changes(value=None)
+
+
+def _replacement(code: str, old: cst.BaseExpression, module: cst.Module) -> cst.BaseExpression:
+    try:
+        new = cst.parse_expression(code, config=module.config_for_parsing)
+    except cst.ParserSyntaxError as error:
+        raise CannotRewrite(f"the new expression is not Python: {code}") from error
+    if old.lpar:
+        return new if new.lpar else new.with_changes(lpar=old.lpar, rpar=old.rpar)
+    return new
+
+
+def _more_items(node: cst.Call | cst.Tuple | cst.List, code: str, front: bool) -> cst.Call | cst.Tuple | cst.List:
+    attribute = "args" if isinstance(node, cst.Call) else "elements"
+    items = list(getattr(node, attribute))
+    star = code.startswith("*")
+    value = cst.parse_expression(code.lstrip("*"))
+    new: cst.Arg | cst.Element | cst.StarredElement
+    if isinstance(node, cst.Call):
+        new = cst.Arg(value, star="*" if star else "")
+    else:
+        new = cst.StarredElement(value) if star else cst.Element(value)
+    if not items:
+        return node.with_changes(**{attribute: [new]})
+    plain = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    between = items[0].comma if len(items) > 1 and isinstance(items[0].comma, cst.Comma) else plain
+    if front:
+        if len(items) == 1 and isinstance(items[0].comma, cst.Comma) and not _multiline(items[0].comma):
+            items[0] = items[0].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+            if isinstance(node, cst.Tuple):
+                node = node.with_changes(lpar=[], rpar=[])
+        return node.with_changes(**{attribute: [new.with_changes(comma=between), *items]})
+    place = len(items)
+    if isinstance(node, cst.Call):
+        # Keyword arguments and their like stay last.
+        while place and (items[place - 1].keyword is not None or items[place - 1].star == "**"):
+            place -= 1
+        if place < len(items):
+            return node.with_changes(args=[*items[:place], new.with_changes(comma=plain), *items[place:]])
+    last = items[-1]
+    if isinstance(last.comma, cst.Comma) and _multiline(last.comma):
+        new = new.with_changes(comma=last.comma)
+        if len(items) == 1:
+            between = plain
+    items[-1] = last.with_changes(comma=between)
+    if isinstance(node, cst.Tuple) and len(items) == 1 and not _multiline_tuple(node):
+        node = node.with_changes(lpar=[], rpar=[])
+    return node.with_changes(**{attribute: [*items, new]})
+
+
+def _multiline_tuple(node: cst.Tuple) -> bool:
+    spaces = [part.whitespace_after for part in node.lpar] + [part.whitespace_before for part in node.rpar]
+    commas = [item.comma for item in node.elements if isinstance(item.comma, cst.Comma)]
+    return any(isinstance(space, cst.ParenthesizedWhitespace) for space in spaces) or any(map(_multiline, commas))
+
+
+def _multiline(comma: cst.Comma) -> bool:
+    return isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace)
+
+
+def _more_parameters(node: cst.FunctionDef, edit: Extend) -> cst.FunctionDef:
+    """Add parameters behind the positional ones (in front of ``*args`` and keyword-only ones)."""
+    parameters = list(node.params.params)
+    for code in edit.items:
+        name, _, default = code.partition("=")
+        new = cst.Param(cst.Name(name.strip()))
+        if default:
+            new = new.with_changes(
+                default=cst.parse_expression(default.strip()),
+                equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
+            )
+        if parameters:
+            last = parameters[-1]
+            comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+            if isinstance(last.comma, cst.Comma):
+                new = new.with_changes(comma=last.comma)
+                comma = parameters[0].comma if len(parameters) > 1 else comma  # type: ignore[assignment]
+            parameters[-1] = last.with_changes(comma=comma)
+        parameters.append(new)
+    return node.with_changes(params=node.params.with_changes(params=parameters))
+
+
+__all__ = ["CannotRewrite", "rewrite"]
