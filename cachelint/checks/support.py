@@ -248,7 +248,9 @@ def written_parameters(kernel: Func) -> frozenset[str]:
         if isinstance(item, ast.Call):
             if last(item.func) in _STORES:
                 target = item.args[0] if item.args else None
-                if target is None or (isinstance(item.func, ast.Attribute) and last(item.func.value) not in ("tl", "language")):
+                if target is None or (
+                    isinstance(item.func, ast.Attribute) and last(item.func.value) not in ("tl", "language")
+                ):
                     target = item.func.value if isinstance(item.func, ast.Attribute) else target
                 if target is not None:
                     pointers |= _pointer(target)

@@ -423,7 +423,9 @@ class Expressions:
             tensors = [n for n in names if n.endswith("Tensor") or n in ("Parameter", "ndarray")]
             numbers = [n for n in names if n in ("int", "float", "bool", "str", "Number", "complex")]
             if tensors and len(tensors) == len(names):
-                self.refine_type(test.args[0], DEVICE, truth, test)
+                # What is no DTensor may still be a tensor.
+                if truth or "Tensor" in tensors or "ndarray" in tensors:
+                    self.refine_type(test.args[0], DEVICE, truth, test)
             elif numbers and len(numbers) == len(names):
                 self.refine_type(test.args[0], HOST, truth, test)
             elif truth and names and all(n in ("tuple", "list") for n in names):

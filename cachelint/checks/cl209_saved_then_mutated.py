@@ -1,0 +1,129 @@
+"""CL209: a tensor is saved, registered or kept, and forward then changes it in place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cachelint.checks import Rule, TypeContext
+from cachelint.checks.support import exclusive, own_roots, written_parameters
+from cachelint.collect.log import Launch, Mutation, Path, ReceiverLog
+from cachelint.infer.values import DEVICE, Value
+from cachelint.model import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What backward will read, and from when on."""
+
+    text: str
+    how: str
+    value: Value
+    node: ast.AST
+    function: str
+    order: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """One in-place write."""
+
+    how: str
+    name: str
+    value: Value
+    node: ast.AST
+    file: str
+    function: str
+    order: int
+    path: Path
+
+
+def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
+    """Edits of forward that come after the value was kept, on the same storage and in the same run."""
+    analysis = context.analysis
+    log = analysis.log
+    if not log.mutations and not log.launches:
+        return
+    kept = list(_kept(context, log))
+    if not kept:
+        return
+    wanted = frozenset().union(*(k.value.roots for k in kept))
+    edits = sorted(_edits(log, wanted), key=lambda edit: edit.order)
+    marked = frozenset().union(
+        frozenset(), *(v.roots for name, _, values, _, _, _ in log.api_calls if name == "mark_dirty" for v in values)
+    )
+    reported: set[int] = set()
+    for edit in edits:
+        if id(edit.node) in reported or edit.file != analysis.unit.module.path:
+            continue
+        for keep in kept:
+            roots = own_roots(keep.value)
+            if edit.order < keep.order or not edit.value.roots & roots or roots & marked:
+                continue
+            if exclusive(keep, edit, log) or not _same(keep, edit) or _only_filled(keep, edits, analysis.machine.heap):
+                continue
+            reported.add(id(edit.node))
+            line = getattr(keep.node, "lineno", 0)
+            yield context.at(
+                rule,
+                edit.node,
+                f"`{keep.text}` was {keep.how} in line {line} and is changed in place here ({edit.how}): backward gets the changed "
+                "values, and inside forward no check notices it",
+            )
+            break
+
+
+def _kept(context: TypeContext, log: ReceiverLog) -> Iterator[_Kept]:
+    for save in log.saves:
+        if save.phase == "forward":
+            for expr, value in zip(save.exprs, save.values, strict=False):
+                if value.kinds & DEVICE and value.ref is None and own_roots(value):
+                    target = expr.value if isinstance(expr, ast.Starred) else expr
+                    how = "registered" if context.analysis.unit.receiver_is_self else "saved"
+                    yield _Kept(ast.unparse(target), how, value, save.node, save.function, save.order, save.path)
+    read = {field.field for field in context.report.fields if field.read}
+    for write in log.writes:
+        value = write.value
+        if write.phase == "forward" and write.field in read and value.kinds & DEVICE and value.ref is None:
+            if own_roots(value) and not _written_again(write.field, write.order, log):
+                yield _Kept(write.field, "kept", value, write.node, write.function, write.order, write.path)
+
+
+def _written_again(field: str, order: int, log: ReceiverLog) -> bool:
+    return any(w.field == field and w.order > order and w.phase == "forward" and not w.path for w in log.writes)
+
+
+def _edits(log: ReceiverLog, wanted: frozenset[str]) -> Iterator[_Edit]:
+    for mutation in log.mutations:
+        if mutation.phase == "forward" and mutation.value.roots & wanted:
+            yield _edit(mutation, mutation.value, mutation.how, mutation.name)
+    for launch in log.launches:
+        if launch.phase != "forward" or not any(value.roots & wanted for _, value in launch.values):
+            continue
+        written = written_parameters(launch.func)
+        for name, value in launch.values:
+            if name in written and value.roots & wanted:
+                kernel = getattr(launch.func.node, "name", "?")
+                yield _edit(launch, value, f"the kernel {kernel} writes to {name}", "")
+
+
+def _edit(event: Mutation | Launch, value: Value, how: str, name: str) -> _Edit:
+    return _Edit(how, name, value, event.node, event.file, event.function, event.order, event.path)
+
+
+def _same(keep: _Kept, edit: _Edit) -> bool:
+    """Whether both surely share memory: what may be a copy counts only under the same name."""
+    if len(edit.value.roots) > 1 or len(keep.value.roots) > 1:
+        return bool(edit.name) and edit.name == keep.text
+    if "copy?" in keep.value.tags or "copy?" in edit.value.tags:
+        return edit.name == keep.text and ("copy?" in keep.value.tags) is ("copy?" in edit.value.tags)
+    return True
+
+
+def _only_filled(keep: _Kept, edits: list[_Edit], heap: object) -> bool:
+    """Whether the value is a fresh buffer that gets its first content only after it was kept."""
+    told = keep.value.why.text if keep.value.why is not None else ""
+    fresh = "buffer to be filled" in told or "constant tensor" in told
+    return fresh and not any(e.order < keep.order and e.value.roots & keep.value.roots for e in edits)

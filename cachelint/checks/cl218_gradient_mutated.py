@@ -1,0 +1,53 @@
+"""CL218: backward modifies the gradient that it was handed, in place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from cachelint.checks import Rule, TypeContext
+from cachelint.checks.support import written_parameters
+from cachelint.infer.values import Value
+from cachelint.model import Finding
+
+
+def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
+    """In-place writes, and kernels that store, to the storage of an incoming gradient."""
+    analysis = context.analysis
+    log, unit = analysis.log, analysis.unit
+    seen: set[int] = set()
+    for mutation in log.mutations:
+        if mutation.phase != "backward" or not _incoming(mutation.value) or mutation.file != unit.module.path:
+            continue
+        if unit.dialect.name == "chainer" and mutation.how == "augmented assignment":
+            continue  # a Variable is bound anew by it
+        if id(mutation.node) not in seen:
+            seen.add(id(mutation.node))
+            name = f"`{mutation.name}`" if mutation.name.isidentifier() else "the incoming gradient"
+            yield context.at(rule, mutation.node, _message(name, mutation.how))
+    for launch in log.launches:
+        if launch.phase != "backward" or launch.file != unit.module.path or id(launch.node) in seen:
+            continue
+        hit = [name for name, value in launch.values if _incoming(value)]
+        if hit:
+            written = written_parameters(launch.func)
+            for name in hit:
+                if name in written:
+                    seen.add(id(launch.node))
+                    kernel = getattr(launch.func.node, "name", "?")
+                    yield context.at(rule, launch.node, _message("the incoming gradient", f"the kernel {kernel}, through {name}"))
+                    break
+
+
+def _incoming(value: Value) -> bool:
+    return "grad" in value.roots and "copy?" not in value.tags and value.ref is None
+
+
+def _message(name: str, how: str) -> str:
+    return (
+        f"{name} is changed in place ({how}), but the gradient belongs to the engine, which may hand the same tensor to others. "
+        "Work out of place, or clone first"
+    )
+
+
+_ = ast
