@@ -59,10 +59,15 @@ def analyze(path: str, project: Project, settings: Settings) -> FileResult:
             contexts.append(context)
             types.append(context.report)
             findings.extend(run_type(context))
-        findings.extend(run_file(FileContext(module, shown, tuple(contexts), project, settings)))
+        file = FileContext(module, shown, tuple(contexts), project, settings)
+        findings.extend(run_file(file))
+        if findings:
+            from cachelint.fix.notes import annotate
+
+            findings = annotate(file, findings)
     except SyntaxError as error:
         message = f"cannot be parsed: {error.msg}"
         return FileResult(shown, errors=(FileError(shown, error.lineno or 1, message),))
     deps = tuple(sorted(project.used - {path}))
     findings.sort(key=lambda finding: finding.sort_key)
-    return FileResult(shown, tuple(types), tuple(findings), (), deps, tuple(sorted(project.missed)[:200]))
+    return FileResult(shown, tuple(types), tuple(findings), (), deps, tuple(sorted(project.missed)))

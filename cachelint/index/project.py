@@ -45,8 +45,9 @@ class Project:
         self._read = read
         self._raw = raw or (lambda path: (read(path) or "").encode("utf-8", "replace"))
         self._modules: dict[str, ModuleInfo | None] = {}
-        self._resolved: dict[tuple[str, str], Resolved] = {}
-        self._paths: dict[tuple[str, str], str | None] = {}
+        # What is remembered comes with the paths that finding it used and missed: every file that asks rests on them.
+        self._resolved: dict[tuple[str, str], tuple[Resolved, frozenset[str], frozenset[str]]] = {}
+        self._paths: dict[tuple[str, str], tuple[str | None, frozenset[str]]] = {}
         self._apply_names: dict[bytes, list[str]] | None = None
         self._headers: dict[str, list[tuple[str, tuple[str, ...]]]] | None = None
         self._backward: frozenset[str] | None = None
@@ -94,8 +95,13 @@ class Project:
         folder = os.path.dirname(importer)
         key = (f"{'.' * level}{dotted}", folder)
         if key not in self._paths:
-            self._paths[key] = self._find(dotted, folder, level)
-        return self._paths[key]
+            outer, self.missed = self.missed, set()
+            path = self._find(dotted, folder, level)
+            self._paths[key] = (path, frozenset(self.missed))
+            self.missed = outer
+        path, missed = self._paths[key]
+        self.missed |= missed
+        return path
 
     def _find(self, dotted: str, folder: str, level: int) -> str | None:
         tail = dotted.replace(".", os.sep)
@@ -134,16 +140,25 @@ class Project:
         """What ``name`` means at the top level of ``module``; imports and re-exports are followed. None: not bound."""
         key = (module.path, name)
         if key in self._resolved:
-            found = self._resolved[key]
-            if found.module is not None:
-                self.used.add(found.module.path)
+            found, used, missed = self._resolved[key]
+            self.used |= used
+            self.missed |= missed
             return found
-        self._resolved[key] = Resolved(None, None, "")  # a cycle of re-exports ends here
-        result = self._resolve(module, name, 0)
-        if result is None:
-            del self._resolved[key]
-            return None
-        self._resolved[key] = result
+        self._resolved[key] = (Resolved(None, None, ""), frozenset(), frozenset())  # a cycle of re-exports ends here
+        outer_used, outer_missed = self.used, self.missed
+        self.used, self.missed = set(), set()
+        result: Resolved | None = None
+        try:
+            result = self._resolve(module, name, 0)
+        finally:
+            if result is None:
+                del self._resolved[key]
+            else:
+                if result.module is not None:
+                    self.used.add(result.module.path)
+                self._resolved[key] = (result, frozenset(self.used), frozenset(self.missed))
+            self.used |= outer_used
+            self.missed |= outer_missed
         return result
 
     def _resolve(self, module: ModuleInfo, name: str, hops: int) -> Resolved | None:
