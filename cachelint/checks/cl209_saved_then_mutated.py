@@ -64,6 +64,8 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
                 continue
             if exclusive(keep, edit, log) or not _same(keep, edit) or _only_filled(keep, edits, analysis.machine.heap):
                 continue
+            if keep.how == "kept" and _through_field(keep.text, edit.node):
+                continue  # the edit names the field: its new values are what backward is meant to get
             reported.add(id(edit.node))
             line = getattr(keep.node, "lineno", 0)
             yield context.at(
@@ -73,6 +75,18 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
                 "values, and inside forward no check notices it",
             )
             break
+
+
+def _through_field(field: str, node: ast.AST) -> bool:
+    """Whether an edit reaches the tensor by way of the field itself: ``self.f.mul_(2)``, ``sqrt(self.f, out=self.f)``."""
+    targets: list[ast.AST] = [node]
+    if isinstance(node, ast.Call):
+        targets = [keyword.value for keyword in node.keywords if keyword.arg == "out"] or [node.func]
+    elif isinstance(node, ast.AugAssign):
+        targets = [node.target]
+    return any(
+        isinstance(item, ast.Attribute) and item.attr == field for target in targets for item in ast.walk(target)
+    )
 
 
 def _kept(context: TypeContext, log: ReceiverLog) -> Iterator[_Kept]:

@@ -36,10 +36,14 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         given = "1 gradient" if number == 1 else f"{number} gradients"
         wants = f"{most} inputs" if most != 1 else "1 input"
         if surplus:
-            yield context.at(rule, event.node, f"backward returns {given}, forward has {wants}, and the surplus is not None")
+            yield context.at(
+                rule, event.node, f"backward returns {given}, forward has {wants}, and the surplus is not None"
+            )
         elif number < least or (number < most and unit.info is not None and _passed_more(context, number)):
             if unit.dialect.name != "paddle":
-                yield context.at(rule, event.node, f"backward returns {given}, but forward has {wants}: an error in backward")
+                yield context.at(
+                    rule, event.node, f"backward returns {given}, but forward has {wants}: an error in backward"
+                )
 
 
 def _inputs(analysis: Analysis) -> tuple[int, int] | None:
@@ -81,7 +85,12 @@ def _gradients(event: Returned, most: int) -> tuple[int | None, bool]:
         if extra and any(not item.kinds & NONE and item.kinds & DEVICE for item in extra):
             return len(value.ref.items), True
         return (None if extra else len(value.ref.items)), False
-    if value.ref is not None or value.kinds != DEVICE or value.cost in (OPAQUE, CHILD, COLLECTIVE) or "multi" in value.tags:
+    if (
+        value.ref is not None
+        or value.kinds != DEVICE
+        or value.cost in (OPAQUE, CHILD, COLLECTIVE)
+        or "multi" in value.tags
+    ):
         return None, False
     if isinstance(expr, (ast.BinOp, ast.UnaryOp)) or _plain_tensor(expr):
         return 1, most == 0

@@ -86,6 +86,10 @@ def _read(target: ast.Name, use: Unpacking, context: TypeContext) -> bool:
         if isinstance(node, ast.Name) and node.id == name:
             if isinstance(node.ctx, (ast.Load, ast.Del)) and not isinstance(node.ctx, ast.Del):
                 loads.append(node)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("locals", "eval", "exec"):
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("locals", "eval", "exec")
+        ):
             return True
     return bool(loads)

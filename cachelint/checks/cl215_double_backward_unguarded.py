@@ -52,4 +52,6 @@ def _intermediate(value: Value, outputs: frozenset[str], analysis: Analysis) -> 
 
 def _applies(node: ast.AST) -> bool:
     """Whether backward runs another Function, whose own backward takes care of the second derivative."""
-    return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "apply" for n in ast.walk(node))
+    return any(
+        isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "apply" for n in ast.walk(node)
+    )

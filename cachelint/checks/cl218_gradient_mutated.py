@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
@@ -19,6 +18,8 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     for mutation in log.mutations:
         if mutation.phase != "backward" or not _incoming(mutation.value) or mutation.file != unit.module.path:
             continue
+        if mutation.how == "all_gather" or (len(mutation.value.roots) > 1 and mutation.path):
+            continue  # what is gathered into one's own place is what was there; of several tensors it may be another
         if unit.dialect.name == "chainer" and mutation.how == "augmented assignment":
             continue  # a Variable is bound anew by it
         if id(mutation.node) not in seen:
@@ -28,14 +29,16 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     for launch in log.launches:
         if launch.phase != "backward" or launch.file != unit.module.path or id(launch.node) in seen:
             continue
-        hit = [name for name, value in launch.values if _incoming(value)]
+        hit = [name for name, value in launch.values if _incoming(value) and (len(value.roots) == 1 or not launch.path)]
         if hit:
             written = written_parameters(launch.func)
             for name in hit:
                 if name in written:
                     seen.add(id(launch.node))
                     kernel = getattr(launch.func.node, "name", "?")
-                    yield context.at(rule, launch.node, _message("the incoming gradient", f"the kernel {kernel}, through {name}"))
+                    yield context.at(
+                        rule, launch.node, _message("the incoming gradient", f"the kernel {kernel}, through {name}")
+                    )
                     break
 
 
@@ -48,6 +51,3 @@ def _message(name: str, how: str) -> str:
         f"{name} is changed in place ({how}), but the gradient belongs to the engine, which may hand the same tensor to others. "
         "Work out of place, or clone first"
     )
-
-
-_ = ast

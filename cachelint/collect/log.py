@@ -80,6 +80,7 @@ class Returned:
     node: ast.Return
     value: Value
     file: str
+    function: str
     phase: str
     order: int
     path: Path

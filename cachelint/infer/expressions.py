@@ -559,7 +559,7 @@ class Expressions:
         """An attribute of a value whose class we don't know: a tensor's, or a handle's."""
         table = operators()
         if name in table.host_attrs:
-            self.tensor_use(base, node, f"`.{name}` is read")
+            self.tensor_use(base, node, f"`.{name}` is read", FAIR if name in _COMMON_ATTRS else STRONG)
             return Value(HOST, deps=base.deps, tags=_SHAPE if name == "shape" else frozenset())
         if name in table.plain_attrs and base.kinds & DEVICE:
             return Value(HOST, deps=base.deps)
@@ -608,13 +608,15 @@ class Expressions:
         )
         return replace(value, ref=Attr(base, name)) if value.ref is None else value
 
-    def tensor_use(self: Machine, base: Value, node: ast.AST, text: str) -> None:  # type: ignore[misc]
+    def tensor_use(  # type: ignore[misc]
+        self: Machine, base: Value, node: ast.AST, text: str, strength: int = STRONG
+    ) -> None:
         """Something only a tensor or an array has is used."""
         if base.param is not None:
             symbol = self.symbols.get(base.param)
             if symbol is not None:
                 symbol.tensor_use += 1
-            self.note(base, DEVICE, STRONG, node, text)
+            self.note(base, DEVICE, strength, node, text)
 
     def ev_subscript(self: Machine, node: ast.Subscript) -> Value:  # type: ignore[misc]
         base = self.eval(node.value)
@@ -706,7 +708,13 @@ class Expressions:
     # -- derived values ------------------------------------------------------------------------------------------------
 
     def made(  # type: ignore[misc]
-        self: Machine, node: ast.AST, what: str, args: tuple[Value, ...], floor: int, kinds: int | None = None
+        self: Machine,
+        node: ast.AST,
+        what: str,
+        args: tuple[Value, ...],
+        floor: int,
+        kinds: int | None = None,
+        small: bool = False,
     ) -> Value:
         """A new value computed from ``args``: device if any of them is, at least as costly as any, own storage."""
         cost = floor
@@ -715,7 +723,7 @@ class Expressions:
         why: Why | None = None
         sure = HIGH
         tags: frozenset[str] = frozenset()
-        small = False
+        always_small, small = small, False
         for arg in args:
             value = arg
             if isinstance(arg.ref, (Seq, Inst)):
@@ -741,7 +749,7 @@ class Expressions:
             kinds = DEVICE if seen & DEVICE else UNKNOWN if seen else HOST
         if kinds == HOST:
             return Value(HOST, deps=deps, why=why, sure=sure)
-        if small and kinds & DEVICE and floor == CHEAP:
+        if (always_small or small) and kinds & DEVICE and floor == CHEAP:
             tags |= _SMALL
         made = Value(
             kinds,
@@ -770,6 +778,8 @@ class Expressions:
 
 
 _SMALL = frozenset(("small",))
+# Attributes of tensors that configurations and graphs often have too.
+_COMMON_ATTRS = frozenset(("dtype", "device", "layout"))
 _SHAPE = frozenset(("shape",))
 _DATA = frozenset(("data",))
 _FOREIGN = frozenset(("foreign",))

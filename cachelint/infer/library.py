@@ -168,7 +168,8 @@ class Library:
                 return Value(HOST, tags=frozenset(("handle",)))
             return self.unknown_external(dotted, args, kwargs, node)
         self.argument_evidence(dotted, args, kwargs, node)
-        self.note_fills(table.fills.get(dotted), category, args, kwargs, node, last)
+        if "._functional" not in dotted:  # the functional collectives write into nothing
+            self.note_fills(table.fills.get(dotted), category, args, kwargs, node, last)
         result = self.by_category(category, last, args, kwargs, node, numeric=dotted.startswith(("numpy", "cupy")))
         if multi is not None:
             result = result.tagged("multi")
@@ -264,11 +265,10 @@ class Library:
             return Value(HOST, ref=Seq(None, replace(part, param=None)))
         if category in ("elementwise", "index", "rowstat", "copy"):
             what = {"rowstat": f"{name}: a row statistic", "index": f"{name}: index arithmetic or a copy"}
-            made = self.made(node, what.get(category, f"{name}: elementwise"), everything, floor=CHEAP, kinds=kinds)
+            text = what.get(category, f"{name}: elementwise")
+            made = self.made(node, text, everything, floor=CHEAP, kinds=kinds, small=category == "rowstat")
             if name == "exp":
                 return made.tagged("exp")
-            if category == "rowstat":
-                made = made.tagged("small")
             return made.tagged("sum of exp") if name == "sum" and "exp" in first.tags else made
         if category == "constant":
             if any(carried(v).kinds & (DEVICE | UNKNOWN) for v in args) and name in _FROM_DATA:

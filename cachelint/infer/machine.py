@@ -569,7 +569,9 @@ class Machine(Expressions, Calls):
         self.frame.returns.append(value)
         if len(self.stack) == 1:
             self.log.returns.append(
-                Returned(node, value, self.frame.module.path, self.log.phase, self.tick(), self.path)
+                Returned(
+                    node, value, self.frame.module.path, self.frame.name, self.log.phase, self.tick(), self.path
+                )
             )
             if self.log.phase == "forward":
                 self.exit(node)

@@ -63,6 +63,15 @@ def settle(symbol: Symbol) -> Outcome:
     none = NONE if symbol.optional else 0
     if device is None and host is None:
         return Outcome(0, LOW, None)
+    if symbol.called and host is not None:
+        return Outcome(HOST | none, HIGH, host[1], True)  # no tensor is called like a function
+    if host is not None and host[0] >= DECISIVE and (device is None or device[0] < DECISIVE):
+        return Outcome(HOST | none, HIGH, host[1])
+    if device is not None and device[0] <= FAIR and symbol.foreign and (host is None or host[0] <= FAIR):
+        # `.dtype` and `.device` alone show little of an object that has attributes no tensor has.
+        told = host[1] if host is not None else device[1]
+        text = f"{symbol.label}: its attribute `{min(symbol.foreign)}` is read, which tensors don't have"
+        return Outcome(HOST | none, MEDIUM, Why(told.path, told.line, text), True)
     if device is not None and host is not None and device[0] == host[0]:
         if device[0] >= FAIR:
             return Outcome(DEVICE | HOST, MEDIUM, device[1])
