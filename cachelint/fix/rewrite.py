@@ -90,6 +90,11 @@ class _Rewriter(cst.CSTTransformer):
         place = self.positions[node]
         return Span(place.start.line + self.offset, place.start.column, place.end.line + self.offset, place.end.column)
 
+    def outer(self, node: cst.BaseExpression) -> Span:
+        """The span with the outermost brackets: the standard library counts those of a tuple in."""
+        first, last = self.positions[node.lpar[0]].start, self.positions[node.rpar[-1]].end
+        return Span(first.line + self.offset, first.column, last.line + self.offset, last.column)
+
     # -- expressions -------------------------------------------------------------------------------------------------
 
     def on_leave(  # type: ignore[override]
@@ -100,8 +105,7 @@ class _Rewriter(cst.CSTTransformer):
             place = self.span(original_node)
             edit = self.replaced.pop(place, None)
             if edit is None and self.replaced and original_node.lpar:
-                outer = Span(place.line, place.column - 1, place.end_line, place.end_column + 1)
-                edit = self.replaced.pop(outer, None)  # the standard library counts the brackets of a tuple in
+                edit = self.replaced.pop(self.outer(original_node), None)
             if edit is not None:
                 self.left.remove(edit)
                 return _replacement(edit.code, cast(cst.BaseExpression, updated), self.module)
@@ -118,16 +122,13 @@ class _Rewriter(cst.CSTTransformer):
         self, original: cst.CSTNode, updated: cst.Call | cst.Tuple | cst.List, place: Span
     ) -> cst.Call | cst.Tuple | cst.List:
         """Add items to the call, tuple or list at ``place``. The span of a tuple may or may not hold its brackets."""
-        starts = [(place.line, place.column)]
+        places = [place]
         if isinstance(original, cst.Tuple) and original.lpar:
-            starts.append((place.line, place.column - 1))
-        for start in starts:
-            for edit in list(self.extended.get(start, ())):
-                ends = (edit.span.end_line, edit.span.end_column)
-                own = (place.end_line, place.end_column)
-                bracketed = isinstance(original, cst.Tuple) and bool(original.lpar)
-                if ends == own or (bracketed and ends[0] >= own[0] and ends > own):
-                    self.extended[start].remove(edit)
+            places.append(self.outer(original))
+        for own in places:
+            for edit in list(self.extended.get((own.line, own.column), ())):
+                if edit.span == own:
+                    self.extended[own.line, own.column].remove(edit)
                     self.left.remove(edit)
                     for item in reversed(edit.items) if edit.front else edit.items:
                         updated = _more_items(updated, item, edit.front)

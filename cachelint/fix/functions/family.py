@@ -325,10 +325,25 @@ class _Assembly:
         """Where each channel's tensors are saved."""
         found = {}
         for channel in self.channels:
-            indices = [site.flow.top(u.node) for item in self.fields for u in site.routine.of("store", item.name)]
+            indices: list[int] = []
+            for item in self.fields:
+                stable = None if item.container else site.stable(item.name)
+                if stable is not None:
+                    indices.append(stable)
+                else:
+                    indices += [site.flow.top(use.node) for use in site.routine.of("store", item.name)]
+            found[channel.api] = self.behind_last_write(site, channel, indices)
+            if found[channel.api].kind == "extend":
+                continue
+            indices = [site.flow.top(use.node) for item in self.fields for use in site.routine.of("store", item.name)]
             indices += [containers.ready(self.shapes[i.name], site) for i in channel.fields if i.container]
             found[channel.api] = site.placement(channel.api, indices)
         return found
+
+    def behind_last_write(self, site: Site, channel: _Channel, indices: list[int]) -> Placement:
+        """The placement behind these statements, and behind the last change of a container."""
+        changes = [containers.ready(self.shapes[i.name], site) for i in channel.fields if i.container]
+        return site.placement(channel.api, [*indices, *changes])
 
     def choose_slices(self, placements: dict[int, dict[str, Placement]]) -> dict[str, Slice]:
         """The fields that are derived again in backward, with their slices."""

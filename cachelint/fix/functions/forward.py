@@ -129,6 +129,23 @@ class Site:
             return Placement("extend", min(tops), own, gone)
         return Placement("collect", last, own, gone)
 
+    def stable(self, name: str) -> int | None:
+        """For a field that merely repeats a local that is never bound again: the index of the statement of the body
+        that binds the local last (-1 for a parameter). Such a field can be saved anywhere behind that."""
+        flow = self.flow
+        pairs = self.pairs(name)
+        if len(pairs) != 1 or not pairs[0].plain or not flow.is_top(pairs[0].statement):
+            return None
+        value = pairs[0].value
+        if not isinstance(value, ast.Name) or not (value.id in flow.parameters or value.id in flow.bindings):
+            return None
+        bindings = flow.bindings.get(value.id, [])
+        if any(isinstance(node, (ast.Global, ast.Nonlocal)) for node in bindings):
+            return None
+        index = flow.top(pairs[0].statement)
+        places = [flow.top(node) for node in bindings]
+        return max(places, default=-1) if all(0 <= place < index for place in places) else None
+
     # -- locals ------------------------------------------------------------------------------------------------------
 
     def direct(self, name: str, place: Placement) -> str | None:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Protocol, cast
 
 from cachelint.checks import FileContext
-from cachelint.fix.edits import Outcome
+from cachelint.fix.edits import Outcome, Plan, Refusal
 from cachelint.model import Finding
 
 
@@ -50,12 +50,15 @@ def plan_file(file: FileContext, findings: Sequence[Finding]) -> list[Outcome]:
         own = [finding for finding in left if finding.code in remedy.CODES]
         if not own:
             continue
-        answers = list(remedy.plan(file, own))
+        try:
+            answers = list(remedy.plan(file, own))
+        except Exception as error:  # a flaw in a remedy must take away neither the finding nor the other fixes
+            answers = [Refusal(f, f"the fix failed, please report it: {error!r}", "internal error") for f in own]
         outcomes += answers
         taken = {
             finding
             for answer in answers
-            for finding in (answer.findings if hasattr(answer, "findings") else (answer.finding,))
+            for finding in (answer.findings if isinstance(answer, Plan) else (answer.finding,))
         }
         left = [finding for finding in left if finding not in taken]
     return outcomes
