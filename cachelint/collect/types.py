@@ -63,7 +63,8 @@ class _Finder:
         self.project = project
         self.settings = settings
         self.machine = Machine(project)
-        self.specs = (*settings.dialects, *shipped())
+        # A known base class says more than the mere names of methods.
+        self.specs = (*settings.dialects, *sorted(shipped(), key=lambda spec: spec.recognise == "methods"))
         self.methods = frozenset(name for spec in self.specs for name in (*spec.forward, *spec.backward, *spec.setup))
         self.backwards = frozenset(name for spec in self.specs for name in spec.backward)
         self.pattern = re.compile(rf"def[ \t]+(?:{'|'.join(sorted(self.methods))})\b")
