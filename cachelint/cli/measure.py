@@ -73,8 +73,6 @@ def command(before: str, after: str | None, fix: bool, fixer: str | None, **opti
 
 
 def _measured(before: str, after: str | None, fix: bool, fixer: str | None, options: dict[str, Any]) -> Measurement:
-    from dataclasses import replace
-
     from cachelint.runtime import measure_fix
     from cachelint.runtime.measure import measure
     from cachelint.runtime.target_load import load
@@ -85,16 +83,14 @@ def _measured(before: str, after: str | None, fix: bool, fixer: str | None, opti
     files = measure_fix.files_of(old, value)
     if options["owners"]:
         owners = tuple(measure_fix.owners_named(each) for each in options["owners"])
-        note = ""
     else:
-        owners, note = measure_fix.flagged(files)
+        owners = measure_fix.flagged(files)
     new = load(after) if after is not None else None
     if fix or fixer:
         chosen = measure_fix.fixer_named(fixer) if fixer else measure_fix.shipped_fixer()
         new = measure_fix.fixed(old, files, chosen)
     scope = options["scope"] if options["scope"] != "auto" else _scope(old, value, owners)
-    found = measure(old, new, plan, owners, scope)
-    return replace(found, notes=(*found.notes, note)) if note else found
+    return measure(old, new, plan, owners, scope)
 
 
 def _plan(options: dict[str, Any]) -> Plan:

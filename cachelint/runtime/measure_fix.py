@@ -7,21 +7,22 @@ another can be named on the command line. Nothing is written to disk.
 from __future__ import annotations
 
 import ast
-import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
+from cachelint.index.project import Project
 from cachelint.runtime.measure import Owners
 from cachelint.runtime.poison_holders import objects
 from cachelint.runtime.sites import short
 from cachelint.runtime.target import Target, TargetError, describe
 from cachelint.runtime.target_load import load
+from cachelint.settings import Settings
 
 Fixer = Callable[[str, str], str]
 CODES = ("CL301", "CL302")
+_SETTINGS = Settings(select=CODES)
 
 
 def fixer_named(text: str) -> Fixer:
@@ -33,12 +34,20 @@ def fixer_named(text: str) -> Fixer:
 
 
 def shipped_fixer() -> Fixer:
-    """The codemods of the lifetime rules. Raises TargetError where this build has none."""
-    try:
-        found: Fixer = importlib.import_module("cachelint.fix.lifetime").fix_source
-    except (ImportError, AttributeError) as error:
-        raise TargetError("this build has no lifetime fix; name one with --fixer MODULE:FUNCTION") from error
-    return found
+    """The codemods of the lifetime rules, safe ones only. Raises TargetError where this build has none."""
+    from cachelint.fix.apply import fix_text
+    from cachelint.fix.remedies import fixable_codes
+    from cachelint.source import decode
+
+    if not fixable_codes() & set(CODES):
+        raise TargetError("this build has no lifetime fix; name one with --fixer MODULE:FUNCTION")
+
+    def fix(source: str, path: str) -> str:
+        decoded = decode(source.encode("utf-8"), short(path), path)
+        found = fix_text(decoded, _project([path]), _SETTINGS, wanted=lambda finding: finding.code in CODES)
+        return found.text
+
+    return fix
 
 
 def files_of(target: Target, value: object) -> tuple[str, ...]:
@@ -76,29 +85,22 @@ def fixed(target: Target, files: Iterable[str], fixer: Fixer) -> Target:
     return Target(f"{target.label} (fixed)", again.module, again.name, again.imported)
 
 
-def flagged(files: Iterable[str]) -> tuple[tuple[Owners, ...], str]:
-    """What CL301 and CL302 flag in ``files``, and a note: empty, or why the rules could not be asked."""
-    try:
-        findings = list(_lint(files))
-    except ImportError as error:
-        return (), f"the lifetime rules are not part of this build ({error}), so no owners are known"
+def flagged(files: Iterable[str]) -> tuple[Owners, ...]:
+    """What CL301 and CL302 flag in ``files``."""
+    from cachelint.engine import analyze
+
+    paths = list(files)
+    project = _project(paths)
+    findings = [each for path in paths for each in analyze(path, project, _SETTINGS).findings if each.code in CODES]
     return tuple(
-        Owners(_function_at(finding.path, finding.line), tuple(finding.names), finding.path, finding.line, finding.code)
+        Owners(_function_at(finding.path, finding.line), finding.names, finding.path, finding.line, finding.code)
         for finding in findings
         if finding.names
-    ), ""
+    )
 
 
-def _lint(files: Iterable[str]) -> Iterable[Any]:
-    from cachelint.engine import analyze
-    from cachelint.index.project import Project
-    from cachelint.settings import Settings
-
-    settings = Settings(select=CODES)
-    paths = list(files)
-    project = Project(os.getcwd(), paths, _text)
-    for path in paths:
-        yield from (finding for finding in analyze(path, project, settings).findings if finding.code in CODES)
+def _project(paths: list[str]) -> Project:
+    return Project(os.getcwd(), paths, _text)
 
 
 def _text(path: str) -> str | None:

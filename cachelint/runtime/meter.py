@@ -260,11 +260,11 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _resized(self, site: Site) -> None:
         """Find storages that were resized behind the dispatcher's back (``untyped_storage().resize_``)."""
-        for record in list(self._table.values()):
+        for record in list(self._table.values()):  # every storage after every operator: no calls that can be saved
             storage = record.handle.ref()
-            if storage is not None and record.nbytes != (size := size_of(storage)):
+            if storage is not None and storage.nbytes() != record.nbytes:
                 shown = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-                self._resize(record, shown, size, site)
+                self._resize(record, shown, size_of(storage), site)
 
     def _drain(self) -> int:
         """Take what has died off the account; how many bytes."""
