@@ -19,7 +19,7 @@ from pygls.workspace import TextDocument
 
 from cachelint import __version__, runner, suppress
 from cachelint.config import ConfigError, Configs
-from cachelint.model import FieldReport, Finding, TypeReport
+from cachelint.model import Applicability, FieldReport, Finding, TypeReport
 from cachelint.report.advice import Adviser
 from cachelint.runner import Options, Report
 from cachelint.source import SourceError, decode
@@ -45,9 +45,13 @@ class Server(LanguageServer):
 
     def examine(self, document: TextDocument) -> Report:
         """Run over one buffer. Raises ConfigError."""
-        cwd = self.workspace.root_path or os.path.dirname(document.path)
+        cwd = self.folder(document)
         options = Options(jobs=1, use_cache=self.use_cache, overlay={document.path: _bytes(document.source)})
         return runner.run((), Configs(cwd, self.overrides), options, cwd=cwd)
+
+    def folder(self, document: TextDocument) -> str:
+        """The working directory for a document: the editor's folder, or the document's own without one."""
+        return self.workspace.root_path or os.path.dirname(document.path)
 
     def publish(self, document: TextDocument) -> None:
         """Examine a document and show what was found."""
@@ -86,12 +90,24 @@ def diagnostics(report: Report, document: TextDocument) -> Iterator[lsp.Diagnost
         yield lsp.Diagnostic(_whole_line(error.line), error.message, lsp.DiagnosticSeverity.Error, source="cachelint")
 
 
-def actions(report: Report, document: TextDocument, wanted: lsp.Range) -> Iterator[lsp.CodeAction]:
-    """What can be done about the findings that touch a range."""
+def actions(report: Report, document: TextDocument, wanted: lsp.Range, configs: Configs) -> Iterator[lsp.CodeAction]:
+    """What can be done about the findings that touch a range: the fix, where there is one, and a suppression."""
+    offered: set[str] = set()
     for finding in report.findings:
         place = _range(document, finding)
         if place.start.line > wanted.end.line or place.end.line < wanted.start.line:
             continue
+        if finding.fix is not None and finding.fix.description not in offered:
+            offered.add(finding.fix.description)
+            text = _fixed(report, document, finding, configs)
+            if text is not None:
+                unsafe = "" if finding.fix.applicability is Applicability.SAFE else " (unsafe)"
+                yield lsp.CodeAction(
+                    title=f"{finding.fix.description}{unsafe}",
+                    kind=lsp.CodeActionKind.QuickFix,
+                    is_preferred=not unsafe,
+                    edit=lsp.WorkspaceEdit(changes={document.uri: [lsp.TextEdit(_everything(document), text)]}),
+                )
         edit = _suppression(document, finding)
         if edit is not None:
             yield lsp.CodeAction(
@@ -117,6 +133,19 @@ def _page(kind: TypeReport, field: FieldReport) -> str:
     lines = [f"**{kind.type}.{field.field}**: {', '.join(marks)}", "", field.reason, "", f"*To do:* {field.resolution}"]
     lines += ["", *(f"- {link.path}:{link.line}: {link.text}" for link in field.evidence)]
     return "\n".join(lines).rstrip()
+
+
+def _fixed(report: Report, document: TextDocument, finding: Finding, configs: Configs) -> str | None:
+    """The buffer's text with the finding fixed, and what the same fix mends; None where it is refused after all."""
+    from cachelint.fix.api import fix_findings
+
+    overlay = {document.path: _bytes(document.source)}
+    summary = fix_findings([finding], configs, _base(report, document), overlay=overlay, unsafe=True, write=False)
+    return summary.changed[0].fixed.text if summary.changed else None
+
+
+def _everything(document: TextDocument) -> lsp.Range:
+    return lsp.Range(lsp.Position(0, 0), lsp.Position(len(document.lines), 0))
 
 
 def _suppression(document: TextDocument, finding: Finding) -> lsp.TextEdit | None:
@@ -197,7 +226,9 @@ def build(overrides: Mapping[str, Any] | None = None, use_cache: bool = True) ->
     def code_action(ls: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
         report = ls.reports.get(params.text_document.uri)
         document = ls.workspace.get_text_document(params.text_document.uri)
-        return list(actions(report, document, params.range)) if report else []
+        if report is None:
+            return []
+        return list(actions(report, document, params.range, Configs(ls.folder(document), ls.overrides)))
 
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
     def hovered(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:

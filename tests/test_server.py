@@ -114,6 +114,16 @@ def test_a_buffer_is_examined_as_it_stands(editor: Editor, tmp_path: Path) -> No
         "textDocument/codeAction",
         {"textDocument": {"uri": uri}, "range": diagnostic["range"], "context": {"diagnostics": [diagnostic]}},
     )
+    assert [action["kind"] for action in actions] == ["quickfix"] * len(actions)
+    fix = actions[0]
+    (whole,) = fix["edit"]["changes"][uri]
+    assert fix["isPreferred"]
+    assert whole["range"] == {
+        "start": {"line": 0, "character": 0},
+        "end": {"line": len(SOURCE.splitlines()), "character": 0},
+    }
+    assert "ctx.save_for_backward(y)" in whole["newText"]
+    assert "ctx.é" not in whole["newText"]
     noqa = next(action for action in actions if "noqa" in action["title"])
     (edit,) = noqa["edit"]["changes"][uri]
     assert edit["newText"] == line + "  # noqa: CL104\n"
