@@ -100,7 +100,7 @@ def _fields(analysis: Analysis, settings: Settings) -> list[FieldReport]:
             value = join(value, event.value)
         persistent = _crosses_steps(name, events, analysis)
         verdict = judge(value, analysis, outputs, persistent, settings)
-        if verdict.origin is Origin.INPUT and uses.only_foreign(name, analysis):
+        if verdict.origin is Origin.INPUT and not isinstance(value.ref, Seq) and uses.only_foreign(name, analysis):
             verdict = _handle_only(verdict)
         full = carried(value)
         registered = bool(saved and full.roots & saved) and verdict.cls is not FieldClass.SAFE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from cachelint.collect.log import ChildCall, Launch, Save
@@ -808,6 +809,18 @@ class Calls(Library):
         )
         return replace(value, roots=made.roots, why=made.why, sure=min(value.sure, MEDIUM) or MEDIUM)
 
+    def fill_opened(  # type: ignore[misc]
+        self: Machine, given: Iterable[Value], named: Callable[[ast.Call], str], node: ast.AST
+    ) -> None:
+        """Unseen code is given these: it fills the buffers among them that hold nothing yet."""
+        for value in given:
+            for part in _buffers(value):
+                if part.cost in (SAVED, CONST) and self.is_open_buffer(part):
+                    name = named(node) if isinstance(node, ast.Call) else "unseen code"
+                    content = Value(DEVICE, OPAQUE, part.deps, why=self.why(node, f"filled by {name}"))
+                    for root in part.roots:
+                        self.heap[root] = content if root not in self.heap else join(self.heap[root], content)
+
     def opaque_call(  # type: ignore[misc]
         self: Machine, func: Value, args: list[Value], kwargs: dict[str, Value], node: ast.AST, name: str
     ) -> Value:
@@ -816,11 +829,7 @@ class Calls(Library):
         for value in everything:
             if isinstance(value.ref, Recv):
                 self.log.escapes.append(self.event("*", node, sure=False))
-            for part in _buffers(value):
-                if self.is_open_buffer(part):
-                    content = Value(DEVICE, OPAQUE, part.deps, why=self.why(node, f"filled by {name}"))
-                    for root in part.roots:
-                        self.heap[root] = content if root not in self.heap else join(self.heap[root], content)
+        self.fill_opened(everything, lambda _: name, node)
         inner = [carried(value) for value in everything]
         if any(value.kinds & DEVICE for value in inner):
             return self.opaque_result(node, name, inner)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -151,6 +152,8 @@ class Library:
             own = self.own_operator(dotted, node)
             if own is not None:
                 return self.call(own, args, kwargs, node)
+        if dotted.startswith("torch.Tensor.") and args and dotted.count(".") == 2:
+            return self.call_method(args[0], last, args[1:], kwargs, node)
         category = table.functions.get(dotted)
         multi = table.multi.get(dotted)
         if multi is not None and (category is None or self.several(args, kwargs)):
@@ -170,9 +173,11 @@ class Library:
         self.argument_evidence(dotted, args, kwargs, node)
         if "._functional" not in dotted:  # the functional collectives write into nothing
             self.note_fills(table.fills.get(dotted), category, args, kwargs, node, last)
-        result = self.by_category(category, last, args, kwargs, node, numeric=dotted.startswith(("numpy", "cupy")))
+        result = self.by_category(category, last, args, kwargs, node, numeric=dotted.startswith(_NUMERIC) or "." not in dotted)
         if multi is not None:
             result = result.tagged("multi")
+        if category == "collective" and _IN_PLACE_COLLECTIVE(dotted) and table.fills.get(dotted) is not None:
+            return Value(HOST | NONE, tags=frozenset(("handle",)))  # the work to wait for
         out = kwargs.get("out")
         if out is not None and out.kinds != NONE:
             self.mutated(node, out, "out=", node)
@@ -212,7 +217,8 @@ class Library:
                     items = [value]
                 for item in items:
                     if item.param is not None:
-                        strength = STRONG if side == DEVICE else FAIR
+                        strong = side == DEVICE or dotted.startswith("torch.distributed.")
+                        strength = STRONG if strong else FAIR
                         self.note(item, side, strength, node, f"passed to {dotted}, which takes {what} there")
 
     def note_fills(  # type: ignore[misc]
@@ -472,6 +478,8 @@ class Library:
         for value in (*args, *kwargs.values()):
             if isinstance(value.ref, Recv):
                 self.log.escapes.append(self.event("*", node, sure=False))
+        if not name.startswith("mark_"):
+            self.fill_opened((*args, *kwargs.values()), _source, node)
         if name.startswith(_HOST_HINTS) or name.endswith(_HOST_TAILS):
             return Value(HOST, sure=MEDIUM)
         inner = [carried(value) for value in (*args, *kwargs.values())]
@@ -492,7 +500,10 @@ class Library:
         return Value(HOST, sure=MEDIUM, deps=base.deps)
 
 
+_IN_PLACE_COLLECTIVE = re.compile(r"torch\.distributed(?:\.distributed_c10d)?\.\w+$").match
 _SMALL = frozenset(("small",))
+# Functions that give numbers for numbers and arrays for arrays.
+_NUMERIC = ("numpy", "cupy", "operator.")
 _BLANK = frozenset(("blank",))
 _MAYBE_COPY = frozenset(("copy?",))
 _VIEWS = frozenset(
@@ -550,7 +561,13 @@ def _getattr(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.
             return join_all(m.log.attrs.values()) or Value(UNKNOWN, OPAQUE, sure=LOW)
         return Value(UNKNOWN, OPAQUE, sure=LOW)
     value = m.attribute(args[0], name, node)
-    return join(value, args[2]) if len(args) > 2 else value
+    if len(args) < 3:
+        return value
+    default = args[2].const
+    if isinstance(default, (bool, int, float, str)) and value.sure == LOW and not value.kinds & HOST:
+        # A name that only its owner could explain: the default shows what kind of value it is.
+        return Value(HOST, sure=MEDIUM, why=m.why(node, f"getattr has the default {default!r}"))
+    return join(value, args[2])
 
 
 def _setattr(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
