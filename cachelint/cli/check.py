@@ -43,8 +43,9 @@ _POLL_SECONDS = 0.5
     "--output-format",
     "form",
     type=click.Choice(_FORMATS),
+    metavar="FORMAT",
     envvar="CACHELINT_OUTPUT_FORMAT",
-    help="Output format (default: full).",
+    help=f"One of {', '.join(_FORMATS)}; full without configuration.",
 )
 @click.option("-o", "--output-file", metavar="FILE", help="Write the report to FILE.")
 @click.option("--statistics", is_flag=True, help="Count the findings by rule instead of listing them.")

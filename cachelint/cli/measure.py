@@ -29,14 +29,26 @@ if TYPE_CHECKING:
 @click.option("--device", default="meta", show_default=True, help="Where to measure the peak: meta, cpu or cuda.")
 @click.option("--dtype", default="float32", show_default=True, help="Dtype of tensors that name none.")
 @click.option("--seed", default=0, show_default=True, help="Seed of every random draw.")
-@click.option("--mode", type=click.Choice(["forward", "gradient", "backward"]), default="backward", show_default=True)
+@click.option(
+    "--mode",
+    type=click.Choice(["forward", "gradient", "backward"]),
+    default="backward",
+    show_default=True,
+    help="Measure forward alone, forward under autograd, or both passes.",
+)
 @click.option("--autograd", is_flag=True, help="Differentiate a layer's forward instead of calling its backward.")
 @click.option("--pairs", type=click.IntRange(1, 1000), default=12, show_default=True, help="Pairs of trials.")
 @click.option("--runs", type=click.IntRange(0, 100), default=3, show_default=True, help="Runs that are compared.")
 @click.option("--compare-size", "small", multiple=True, metavar="NAME=NUMBER", help="A named size in those runs.")
 @click.option("--compare-device", default="", help="Where to compare; by default the CPU, or --device if that is CUDA.")
 @click.option("--owners", multiple=True, metavar="FUNCTION:NAME,NAME", help="Look for these locals at the peak.")
-@click.option("--scope", type=click.Choice(["auto", "component", "model"]), default="auto", show_default=True)
+@click.option(
+    "--scope",
+    type=click.Choice(["auto", "component", "model"]),
+    default="auto",
+    show_default=True,
+    help="What is measured; auto takes what contains the flagged code without being it for a model.",
+)
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw live bytes over the operators: FILE.svg or .png.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 @click.option("--timeline", is_flag=True, help="Put every operator call into the JSON.")
