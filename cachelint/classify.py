@@ -7,7 +7,7 @@ import math
 import os
 from dataclasses import dataclass
 
-from cachelint.collect import uses
+from cachelint.collect import held, uses
 from cachelint.collect.log import Write
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.values import (
@@ -95,10 +95,13 @@ def _fields(analysis: Analysis, settings: Settings) -> list[FieldReport]:
     saved = _saved_roots(analysis) if analysis.unit.receiver_is_self else frozenset()
     reports = []
     for name, events in writes.items():
-        value = events[0].value
+        value = _kept(events[0].value, analysis)
         for event in events[1:]:
-            value = join(value, event.value)
-        persistent = _crosses_steps(name, events, analysis)
+            value = join(value, _kept(event.value, analysis))
+        guessed = value.kinds == HOST and value.sure == LOW and value.ref is None
+        if guessed and name in reads and analysis.unit.receiver_is_self and uses.as_tensor(name, analysis):
+            value = replace(value, kinds=DEVICE, sure=MEDIUM)
+        persistent = _crosses_steps(name, events, analysis, bool(value.kinds & DEVICE))
         verdict = judge(value, analysis, outputs, persistent, settings)
         if verdict.origin is Origin.INPUT and not isinstance(value.ref, Seq) and uses.only_foreign(name, analysis):
             verdict = _handle_only(verdict)
@@ -108,7 +111,22 @@ def _fields(analysis: Analysis, settings: Settings) -> list[FieldReport]:
         best = max(events, key=lambda e: (_weight(e.value), -e.order))
         reports.append(_report(name, best.node, verdict, registered, read, analysis, best.file))
     reports.extend(_saved_reports(analysis, outputs, {r.field for r in reports}, settings))
+    for store, value in held.slots(analysis):
+        verdict = judge(value, analysis, outputs, False, settings)
+        reports.append(_report(store.name, store.node, verdict, False, True, analysis, store.file))
     return reports
+
+
+def _kept(value: Value, analysis: Analysis) -> Value:
+    """A written value with what it holds: a closure's captures; a layer of one's own is a handle."""
+    ref = value.ref
+    if isinstance(ref, (Func, Partial, Bound, Seq)):
+        captures = held.captured(value)
+        if captures is not None:
+            return captures
+    if isinstance(ref, (Inst, Seq)) and held.is_layer(value, analysis):
+        return Value(HOST, tags=frozenset(("handle",)), why=value.why)
+    return value
 
 
 _INSTANCES = frozenset(("layer", "graph-node"))
@@ -145,12 +163,12 @@ def _saved_roots(analysis: Analysis) -> frozenset[str]:
     return frozenset(roots)
 
 
-def _crosses_steps(name: str, events: list[Write], analysis: Analysis) -> bool:
+def _crosses_steps(name: str, events: list[Write], analysis: Analysis, tensor: bool) -> bool:
     """A layer's field that forward reads before it writes it, or writes only when it is not there yet."""
     if analysis.unit.dialect.name not in _INSTANCES:
         return False  # a node of autograd lives for one call
     log = analysis.log
-    if not any(carried(e.value).kinds & (DEVICE | UNKNOWN) for e in events):
+    if not tensor and not any(carried(e.value).kinds & (DEVICE | UNKNOWN) for e in events):
         return False
     first = min((e.order for e in events if not e.guards), default=math.inf)
     early = any(r.field == name and r.phase == "forward" and r.unset and r.order < first for r in log.reads)
@@ -176,6 +194,8 @@ def judge(
     if storage is Storage.HOST:
         return Verdict(FieldClass.SAFE, storage, _host_origin(value), False, LIVE, full)
     cost = analysis.machine.true_cost(full)
+    if any(root.startswith("g:") for root in full.roots) and full.roots & held.written_globals(analysis):
+        cost = WORKSPACE
     origin = _origin(full, cost, outputs, persistent, analysis)
     if storage is Storage.UNKNOWN and settings.unknown_storage == "host":
         return Verdict(FieldClass.SAFE, storage, origin, False, cost, full)
@@ -239,7 +259,9 @@ def rule_for(verdict: Verdict) -> str | None:
 def _report(
     name: str, node: ast.AST, verdict: Verdict, registered: bool, read: bool, analysis: Analysis, file: str
 ) -> FieldReport:
-    rule = None if registered else rule_for(verdict) if read else "CL201"
+    rule = None
+    if not registered:
+        rule = rule_for(verdict) if read else "CL201" if verdict.cls is not FieldClass.SAFE else None
     evidence = _evidence(verdict, analysis, node, file)
     line = getattr(node, "lineno", analysis.unit.line)
     return FieldReport(

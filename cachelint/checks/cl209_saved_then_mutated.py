@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import exclusive, own_roots, written_parameters
+from cachelint.checks.support import exclusive, own_roots
 from cachelint.collect.log import Launch, Mutation, Path, ReceiverLog
+from cachelint.infer.kernels import written_parameters
 from cachelint.infer.values import DEVICE, Value
 from cachelint.model import Finding
 

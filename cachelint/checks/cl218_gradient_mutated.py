@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import written_parameters
+from cachelint.infer.kernels import written_parameters
 from cachelint.infer.values import Value
 from cachelint.model import Finding
 

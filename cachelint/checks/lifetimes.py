@@ -130,17 +130,24 @@ class _Ranges:
         later = self._later(last, min(again, default=len(self.units) + 1))
         if later is None or not isinstance(self.units[last], _SIMPLE):
             return None
-        return Owners(names, members[0], self.units[last], later, self._join(self.units[last], names))
+        join = self._join(self.units[last], names)
+        if join is None and all(self._is_constant(b) for b in members):
+            return None
+        return Owners(names, members[0], self.units[last], later, join)
 
     def _is_large(self, binding: Binding) -> bool:
         value = carried(binding.value)
         return "small" not in value.tags and value.cost != PERSIST and value.cost in _OWN
 
+    def _is_constant(self, binding: Binding) -> bool:
+        # An arange or a table of zeros is most often small; joined by cat it counts with its group.
+        return self.machine.true_cost(carried(binding.value)) == CONST
+
     def _later(self, last: int, end: int) -> Allocation | None:
         for allocation in self.log.allocations:
             index = self.place.get(id(allocation.statement))
             if index is not None and last < index <= end and "small" not in allocation.value.tags:
-                if allocation.what.endswith("whose code is not here"):
+                if allocation.what.endswith(_NO_ALLOCATION):
                     continue
                 if allocation.value.cost in (CONST, BUFFER, CHEAP) or allocation.value.cost > BUFFER:
                     return allocation
@@ -155,6 +162,8 @@ class _Ranges:
         return None
 
 
+# In-place writers allocate nothing, a mask is a fraction of its operands, and unseen code may only wait.
+_NO_ALLOCATION = ("whose code is not here", "writes it", "a comparison", "wait_tensor: a collective")
 _OWN = frozenset(range(CONST, 16))
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 

@@ -9,18 +9,23 @@ from typing import Protocol
 from cachelint.collect.log import Path, Read, ReceiverLog, Save
 from cachelint.index.module import FunctionNode
 from cachelint.infer.analysis import Analysis
-from cachelint.infer.values import Func, Value, carried
+from cachelint.infer.values import Value, carried
 
 
 class Event(Protocol):
     """What all events of a log have."""
 
     @property
-    def function(self) -> str: ...
+    def function(self) -> str:
+        """The function that was being interpreted."""
+
     @property
-    def order(self) -> int: ...
+    def order(self) -> int:
+        """Its number in the order of interpretation."""
+
     @property
-    def path(self) -> Path: ...
+    def path(self) -> Path:
+        """The branches that lead to it."""
 
 
 # -- paths -----------------------------------------------------------------------------------------------------------
@@ -155,7 +160,7 @@ def own_roots(value: Value) -> frozenset[str]:
     return frozenset(r for r in carried(value).roots if r[0] == "n" or (r[:2] == "p:" and not r.startswith("p:self.")))
 
 
-# -- where saved_tensors goes --------------------------------------------------------------------------------------------
+# -- where saved_tensors goes ------------------------------------------------------------------------------------------
 
 
 class Unpacking:
@@ -230,58 +235,3 @@ def _indexed(event: Read, node: ast.AST, parent: ast.AST | None) -> Unpacking:
         if isinstance(key, ast.Constant) and isinstance(key.value, int):
             return Unpacking(event, index=key.value)
     return Unpacking(event)
-
-
-# -- kernels -----------------------------------------------------------------------------------------------------------
-
-_STORES = frozenset(("store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas", "atomic_and"))
-
-
-def written_parameters(kernel: Func) -> frozenset[str]:
-    """The parameters of a kernel of the project through which it writes, by its stores and the pointers behind them."""
-    node = kernel.node
-    if isinstance(node, ast.Lambda):
-        return frozenset()
-    pointers: set[str] = set()
-    bases: dict[str, set[str]] = {}
-    for item in ast.walk(node):
-        if isinstance(item, ast.Call):
-            if last(item.func) in _STORES:
-                target = item.args[0] if item.args else None
-                if target is None or (
-                    isinstance(item.func, ast.Attribute) and last(item.func.value) not in ("tl", "language")
-                ):
-                    target = item.func.value if isinstance(item.func, ast.Attribute) else target
-                if target is not None:
-                    pointers |= _pointer(target)
-        elif isinstance(item, (ast.Assign, ast.AugAssign)):
-            targets = item.targets if isinstance(item, ast.Assign) else [item.target]
-            for target in targets:
-                if isinstance(target, ast.Name):
-                    bases.setdefault(target.id, set()).update(_pointer(item.value))
-    parameters = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
-    known: set[str] = set()
-    while pointers - known:
-        known |= pointers
-        pointers |= {base for pointer in pointers for base in bases.get(pointer, ())}
-    return frozenset(parameters & pointers)
-
-
-def _pointer(node: ast.expr) -> set[str]:
-    """The name that a pointer expression starts from: the left end of sums, the base of a block pointer."""
-    while True:
-        if isinstance(node, ast.BinOp):
-            node = node.left
-        elif isinstance(node, ast.Call) and last(node.func) in ("make_block_ptr", "make_tensor_descriptor", "advance"):
-            base = next((k.value for k in node.keywords if k.arg == "base"), node.args[0] if node.args else None)
-            if base is None:
-                return set()
-            node = base
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to":
-            node = node.func.value
-        elif isinstance(node, ast.IfExp):
-            return _pointer(node.body) | _pointer(node.orelse)
-        elif isinstance(node, ast.Name):
-            return {node.id}
-        else:
-            return set()

@@ -28,6 +28,21 @@ def only_foreign(field: str, analysis: Analysis) -> bool:
     return foreign
 
 
+def as_tensor(field: str, analysis: Analysis) -> bool:
+    """Whether some use of ``field`` is one that only tensors have: an operand of ``@``, a method such as ``.t()``."""
+    for read in analysis.log.reads:
+        if read.field == field and read.scope is not None:
+            parent = _parents(read.scope).get(id(read.node))
+            if isinstance(parent, ast.Attribute) and parent.attr in _TENSOR_ONLY:
+                return True
+            if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.MatMult):
+                return True
+    return False
+
+
+_TENSOR_ONLY = frozenset(("t", "T", "mT", "transpose", "permute", "matmul", "mm", "bmm", "contiguous", "unsqueeze"))
+
+
 def _parents(scope: ast.AST) -> dict[int, ast.AST]:
     return {id(child): node for node in ast.walk(scope) for child in ast.iter_child_nodes(node)}
 

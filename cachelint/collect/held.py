@@ -1,0 +1,121 @@
+"""What a kept value holds besides itself: captures of a closure, layers of its own, slots that every call shares."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from cachelint.infer.values import (
+    DEVICE,
+    HOST,
+    UNKNOWN,
+    Bound,
+    Func,
+    Inst,
+    Partial,
+    Seq,
+    Value,
+    carried,
+    join,
+    replace,
+)
+
+if TYPE_CHECKING:
+    from cachelint.collect.log import Outside
+    from cachelint.infer.analysis import Analysis
+
+_CLOSURE = frozenset(("closure",))
+
+
+def captured(value: Value, depth: int = 0) -> Value | None:
+    """The tensors that a function value holds: by capture, as a default or as a bound argument. None for none."""
+    ref = value.ref
+    parts: list[Value] = []
+    if isinstance(ref, Func):
+        parts = _free(ref)
+    elif isinstance(ref, Partial):
+        parts = [*ref.args, *ref.kwargs.values()]
+        inner = captured(ref.func, depth + 1)
+        parts += [inner] if inner is not None else []
+    elif isinstance(ref, Bound) and isinstance(ref.receiver.ref, Inst) and ref.receiver.ref.built_here:
+        if "initial" not in ref.receiver.tags:
+            parts = [ref.receiver]
+    elif isinstance(ref, Seq) and depth < 3:
+        parts = [part for item in ref.each() if (part := captured(item, depth + 1)) is not None]
+    result: Value | None = None
+    for part in parts:
+        full = carried(part)
+        if full.kinds & (DEVICE | UNKNOWN):
+            plain = replace(full, ref=None, param=None)
+            result = plain if result is None else join(result, plain)
+    return None if result is None else replace(result, tags=result.tags - {"container"} | _CLOSURE)
+
+
+def _free(func: Func) -> list[Value]:
+    """The values of the names that a nested function takes from the function around it."""
+    closure = func.env
+    if closure is None:
+        return []
+    args = func.node.args
+    own = {a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)}
+    own |= {a.arg for a in (args.vararg, args.kwarg) if a is not None}
+    body = func.node.body if isinstance(func.node.body, list) else [func.node.body]
+    loaded: set[str] = set()
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name):
+                (loaded if isinstance(node.ctx, ast.Load) else own).add(node.id)
+    wanted = loaded - own
+    for default in (*args.defaults, *args.kw_defaults):
+        if default is not None:
+            wanted |= {n.id for n in ast.walk(default) if isinstance(n, ast.Name)}
+    return [found for name in sorted(wanted) if (found := closure.get(name)) is not None]
+
+
+def is_layer(value: Value, analysis: Analysis) -> bool:
+    """Whether a value is a layer of the project (or a container of layers): a handle, whose state is its own affair."""
+    ref = value.ref
+    if isinstance(ref, Inst):
+        find = analysis.machine.find_method
+        return find(ref.info, "forward") is not None and find(ref.info, "backward") is not None
+    if isinstance(ref, Seq):
+        items = [item for item in ref.each() if item.kinds & ~4]
+        return bool(items) and all(isinstance(item.ref, Inst) and is_layer(item, analysis) for item in items)
+    return False
+
+
+def written_globals(analysis: Analysis) -> frozenset[str]:
+    """Storages of module-level and class-level tensors into which forward writes."""
+    log = analysis.log
+    roots = {r for m in log.mutations if m.phase == "forward" for r in m.value.roots if r.startswith("g:")}
+    for launch in log.launches:
+        if any(r.startswith("g:") for _, value in launch.values for r in value.roots):
+            from cachelint.infer.kernels import written_parameters
+
+            written = written_parameters(launch.func)
+            roots |= {r for name, value in launch.values if name in written for r in value.roots if r.startswith("g:")}
+    return frozenset(roots)
+
+
+def slots(analysis: Analysis) -> list[tuple[Outside, Value]]:
+    """Tensors that forward puts into something shared and that backward takes from there, one entry a slot."""
+    log = analysis.log
+    if not log.stores or not log.fetches:
+        return []
+    found: list[tuple[Outside, Value]] = []
+    fetched: dict[str, set[str]] = {}
+    for fetch in log.fetches:
+        if fetch.phase == "backward":
+            fetched.setdefault(fetch.name, set()).add(fetch.function)
+    for name, readers in fetched.items():
+        stores = [s for s in log.stores if s.name == name and s.phase == "forward" and s.value is not None]
+        tensors = [s for s in stores if s.value is not None and carried(s.value).kinds & DEVICE]
+        # A helper that fills and hands out a cache is asked by both passes: nothing travels through it.
+        if not tensors or readers & {s.function for s in log.stores if s.name == name}:
+            continue
+        value = carried(tensors[0].value)  # type: ignore[arg-type]
+        for store in tensors[1:]:
+            value = join(value, carried(store.value))  # type: ignore[arg-type]
+        value = replace(value, kinds=value.kinds & ~HOST or value.kinds, ref=None, tags=value.tags | {"side-channel"})
+        found.append((tensors[0], value))
+    return found
