@@ -40,3 +40,12 @@ def test_the_page_speaks_of_every_value() -> None:
     for kind in {type(getattr(FIELD, field.name)) for field in dataclasses.fields(FIELD)}:
         for value in getattr(kind, "__members__", {}).values():
             assert f'`"{value.value}"`' in TEXT, value
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/formats.md"])
+def test_paths_in_running_text_exist(page: str) -> None:
+    root = Path(__file__).parent.parent
+    prose = re.sub(r"^( *)```.*?^\1```$", "", (root / page).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    named = set(re.findall(r"`((?:cachelint|docs|fixtures|rules|tests)/[\w./-]+)`", prose))
+    real = {path for path in named if not re.search(r"some|cl1xx|CL1xx", path)}
+    assert all((root / path).exists() for path in real), real
