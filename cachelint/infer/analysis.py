@@ -67,6 +67,8 @@ def _undecided(first: Analysis) -> bool:
     for write in log.writes:
         if carried(write.value).kinds & UNKNOWN:
             return True
+    if log.fetches and any(s.value is not None and carried(s.value).kinds & UNKNOWN for s in log.stores):
+        return True
     return any(value.kinds & UNKNOWN for save in log.saves for value in save.values) or first.machine.exhausted
 
 
