@@ -286,3 +286,5 @@ def test_a_notebook_is_shown_by_cell(project: Path, capsys: pytest.CaptureFixtur
     assert [finding["cell"]["line"] for finding in json.loads(capsys.readouterr().out)["findings"]] == [6, 7]
     assert cli.run(["audit"]) == 0
     assert "ops.ipynb:cell " in capsys.readouterr().out
+    assert cli.run(["explain", shown[0].removesuffix(":")]) == 0
+    assert capsys.readouterr().out.startswith("Exp.y: SAVE\n")

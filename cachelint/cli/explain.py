@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cachelint.report import Style
     from cachelint.runner import Report
 
-_PLACE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?::\d+)?\Z", re.DOTALL)
+_PLACE = re.compile(r"(?P<path>.+?):(?:cell (?P<cell>\d+):)?(?P<line>\d+)(?::\d+)?\Z", re.DOTALL)
 
 
 @click.command("explain")
@@ -37,7 +37,12 @@ def command(scope: Scope, place: str, form: str) -> int:
     if report.errors:
         error = report.errors[0]
         raise UsageProblem(f"{error.path}:{error.line}: {error.message}")
-    found = at_line(report.types, report.files[0] if report.files else path, line)
+    shown = report.files[0] if report.files else path
+    if match["cell"]:
+        inside = (int(match["cell"]), line)
+        every = range(1, len(report.source_lines(shown)) + 1)
+        line = next((number for number in every if report.cell(shown, number) == inside), 0)
+    found = at_line(report.types, shown, line)
     if not found:
         raise UsageProblem(f"{path}:{line}: {_nothing(report.types, line)}")
     if form == "json":
