@@ -42,9 +42,10 @@ _COMMON_BASES = frozenset({b"ABC", b"Function", b"FunctionNode", b"Generic", b"M
 class Record:
     """What one file yielded, and what that rests on.
 
-    ``digest`` is that of the file itself. ``deps`` are other files by absolute path and digest, ``missing`` paths that
-    were not there, ``names`` the words that the project was searched for: a file that comes to mention one of them
-    may change the verdict. ``head`` and ``body`` are lines of JSON that only the runner reads.
+    ``digest`` is that of the file itself. ``deps`` are other files by absolute path and digest, ``missing`` the last
+    names of modules that were looked for in vain, ``names`` the words that the project was searched for: a file that
+    comes to be called one of the former or to mention one of the latter may change the verdict. ``head`` and ``body``
+    are lines of JSON that only the runner reads.
     """
 
     path: str
@@ -194,6 +195,7 @@ def carried(pack: Pack, files: Mapping[str, str], raw: Callable[[str], bytes | N
     """
     fresh = {path for path, digest in files.items() if pack.files.get(path) != digest}
     gone = pack.files.keys() - files.keys()
+    appeared = {module_name(path) for path in fresh - pack.files.keys()}
     if any(os.path.basename(path) == "__init__.py" for path in (fresh - pack.files.keys()) | gone):
         return Pack(dict(files))  # a package appeared or went: every dotted name may have changed
     wanted = {name.encode("utf-8", "surrogatepass") for record in pack.records.values() for name in record.names}
@@ -215,7 +217,7 @@ def carried(pack: Pack, files: Mapping[str, str], raw: Callable[[str], bytes | N
             return False
         if any(digest_now(path) != digest for path, digest in record.deps):
             return False
-        if any(_appeared(path, files) for path in record.missing):
+        if not appeared.isdisjoint(record.missing):
             return False
         return mentioned.isdisjoint(name.encode("utf-8", "surrogatepass") for name in record.names)
 
@@ -237,6 +239,11 @@ def mentions(raw: bytes) -> set[bytes]:
     return found - {name for name in _COMMON_BASES & found if not re.search(rb"\bclass[ \t]+%s\b" % name, raw)}
 
 
+def module_name(path: str) -> str:
+    """The last name of the module at a path."""
+    return os.path.basename(path).removesuffix(".py")
+
+
 def searched_names(raw: bytes) -> frozenset[str]:
     """The names that a verdict on this file may search the whole project for: its classes, their bases, and what it
     binds to an ``apply``.
@@ -246,12 +253,6 @@ def searched_names(raw: bytes) -> frozenset[str]:
         found.update(name for name in (match[1], match[3]) if name)
         found |= words(match[2] or b"")
     return frozenset(name.decode("utf-8", "replace") for name in found)
-
-
-def _appeared(path: str, files: Mapping[str, str]) -> bool:
-    """Whether a file that was looked for in vain is there now, as a module or as a package."""
-    stem = path.removesuffix(".py")
-    return path in files or f"{stem}{os.sep}__init__.py" in files
 
 
 def _usable(folder: str) -> bool:

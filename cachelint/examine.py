@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cachelint import suppress
-from cachelint.cache import Record, searched_names
+from cachelint.cache import Record, module_name, searched_names
 from cachelint.discover import Scope
 from cachelint.model import Evidence, FieldReport, FileError, FileResult, TypeReport
 from cachelint.settings import Settings
@@ -37,7 +37,8 @@ class Engine:
 
     ``wants`` says whether a file can hold anything to judge, from its bytes. ``project`` builds what ``analyze`` takes
     from the root, the files, and two functions that give the text and the bytes of a file, or None. ``warm`` computes,
-    before processes are forked, what they would each compute.
+    before processes are forked, what they would each compute. ``bases`` gives the names of all ancestors that classes
+    of these names may have in the project: whether a class is judged can depend on them.
     """
 
     wants: Callable[[bytes, Settings], bool]
@@ -45,6 +46,7 @@ class Engine:
     analyze: Callable[[str, Any, Settings], FileResult]
     parse: Callable[[str, str], Any]
     warm: Callable[[Any], None] = lambda project: None
+    bases: Callable[[Any, frozenset[str]], frozenset[str]] = lambda project, names: frozenset()
     name: str = ""
 
 
@@ -58,7 +60,16 @@ def default_engine() -> Engine:
         project.apply_files("")
         _ = project.headers
 
-    return Engine(wants=engine.wants, project=Project, analyze=engine.analyze, parse=check, warm=warm)
+    def bases(project: Project, names: frozenset[str]) -> frozenset[str]:
+        found: set[str] = set()
+        pending = list(names)
+        while pending:
+            for _, parents in project.headers.get(pending.pop(), ()):
+                pending += (name for name in parents if name not in found)
+                found.update(parents)
+        return frozenset(found)
+
+    return Engine(wants=engine.wants, project=Project, analyze=engine.analyze, parse=check, warm=warm, bases=bases)
 
 
 class TimeUp(BaseException):
@@ -131,10 +142,12 @@ class Job:
         errors = (*source.problems, *(result.errors or self._syntax_error(source)))
         head = _head(suppress.apply(result.findings, source), errors)
         body = _line([_shape(kind) for kind in result.types]) if result.types else b""
-        names = searched_names(raw) | set(getattr(result, "asked", ()))
+        names = searched_names(raw)
+        names |= self.engine.bases(self._project, names)
         names |= {entry.field for kind in result.types for entry in kind.fields if not entry.read}
         deps = tuple((dep, self._digest(dep)) for dep in sorted(set(result.deps)) if dep != path)
-        return Record(path, digest, deps, tuple(sorted(set(result.missing))), tuple(sorted(names)), head, body)
+        missing = {module_name(one) for one in result.missing}
+        return Record(path, digest, deps, tuple(sorted(missing)), tuple(sorted(names)), head, body)
 
     def _rejected(self, path: str, source: Source) -> Record:
         """The record of a file that holds nothing to judge."""

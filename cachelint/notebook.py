@@ -7,10 +7,8 @@ Writing back replaces the ``source`` values of changed cells inside the original
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-import warnings
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -148,26 +146,14 @@ def _joined(sources: dict[int, str]) -> Notebook:
 
 
 def _syntax_error(text: str) -> tuple[int, str] | None:
-    """Line and message where ``text`` is not Python; None where it is (also Python newer than the running one)."""
+    """Line and message where ``text`` is not Python of any version; None where it is."""
+    from cachelint.index.lower import check
+
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(text)
+        check(text, "cell")
     except SyntaxError as error:
-        return None if _newer(text) else (error.lineno or 1, error.msg)
-    except (ValueError, RecursionError, MemoryError):
-        return (1, "cannot be parsed: null byte, or nested too deeply")
+        return (error.lineno or 1, error.msg)
     return None
-
-
-def _newer(text: str) -> bool:
-    import libcst
-
-    try:
-        libcst.parse_module(text)
-    except Exception:  # libcst raises several kinds for foreign text
-        return False
-    return True
 
 
 def _neutral(source: str, magics: list[str]) -> str:

@@ -187,14 +187,14 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
 
 def test_packs_come_back(tmp_path: Path) -> None:
     store = Cache(str(tmp_path))
-    record = Record("/p/a.py", "d", (("/p/b.py", "e"),), ("/p/c.py",), ("A", "é"), b'{"findings":[]}', b"[1]")
+    record = Record("/p/a.py", "d", (("/p/b.py", "e"),), ("c",), ("A", "é"), b'{"findings":[]}', b"[1]")
     pack = Pack({"/p/a.py": "d", "/p/b.py": "e", "/p/\udc80.py": "f"}, {"/p/b.py"}, {"/p/a.py": record})
     store.save("k", pack)
     assert store.load("k") == pack
 
 
 def test_what_is_carried_over() -> None:
-    record = Record("/p/a.py", "d", (("/p/b.py", "e"), ("/out.py", cache.digest_of(b"o"))), ("/p/c.py",), ("A",))
+    record = Record("/p/a.py", "d", (("/p/b.py", "e"), ("/out.py", cache.digest_of(b"o"))), ("c",), ("A",))
     files = {"/p/a.py": "d", "/p/b.py": "e", "/p/x.py": "1"}
     pack = Pack(files, {"/p/x.py"}, {"/p/a.py": record})
 
@@ -206,6 +206,8 @@ def test_what_is_carried_over() -> None:
     assert not kept({**files, "/p/a.py": "D"})
     assert not kept({**files, "/p/b.py": "E"})
     assert not kept({**files, "/p/c.py": "new"}, c=b"")
+    assert not kept({**files, "/q/c.py": "new"}, c=b"")
+    assert kept({**files, "/p/cc.py": "new"}, cc=b"")
     assert not kept({**files, "/p/c/__init__.py": "new"})
     assert kept({**files, "/p/n.py": "new"}, n=b"B.apply(AB, xA)")
     assert not kept({**files, "/p/n.py": "new"}, n=b"f(A)")
