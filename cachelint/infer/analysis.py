@@ -382,12 +382,14 @@ def _parameters(
     if args.vararg is not None:
         name = f"{prefix}*{args.vararg.arg}"
         read = reader.read(args.vararg.annotation, name, f"p:{name}", Why(module.path, args.vararg.lineno, "annotated"))
+        if read is not None and isinstance(read.ref, Seq):
+            read = read.ref.element()  # `*args: Tuple[Tensor, ...]` means the tuple of all
         item = read or machine.symbol(name, "star", f"an item of `*{args.vararg.arg}`", module, args.vararg.lineno)
-        env[args.vararg.arg] = Value(HOST, ref=Seq(None, item))
+        env[args.vararg.arg] = Value(HOST, ref=Seq(None, item, places=read is None))
     if args.kwarg is not None:
         name = f"{prefix}**{args.kwarg.arg}"
         item = machine.symbol(name, "kwarg", f"a value of `**{args.kwarg.arg}`", module, args.kwarg.lineno)
-        env[args.kwarg.arg] = Value(HOST, ref=Seq(None, item, {}, True))
+        env[args.kwarg.arg] = Value(HOST, ref=Seq(None, item, {}, True, places=True))
     return env
 
 
