@@ -21,7 +21,7 @@ from cachelint.runtime.meter_report import Live, MeterReport
 from cachelint.runtime.parameter import Parameter
 from cachelint.runtime.poison_holders import objects
 from cachelint.runtime.storages import storages_of, tensors_in
-from cachelint.runtime.subject import is_by_hand, subject, upstream
+from cachelint.runtime.subject import is_by_hand, subject, taken, upstream
 from cachelint.runtime.target import Setup, Target, describe, tensors_named
 
 MODES = ("forward", "gradient", "backward")
@@ -162,7 +162,8 @@ def _step(
         return outputs
     if by_hand:
         with torch.no_grad():
-            value.backward(tuple(grads) if isinstance(result, tuple | list) else grads[0], *inputs)
+            grad = tuple(grads) if isinstance(result, tuple | list) else grads[0]
+            value.backward(grad, *taken(value.backward, inputs))
     else:
         pairs = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if output.requires_grad]
         if not pairs:

@@ -282,7 +282,7 @@ class ByHand:
             raise ValueError(f"{self.name} has a hand-written backward, which gives no second derivative")
         before = {id(tensor): tensor for _, tensor in reach(self.layer)}
         grad = tuple(grads) if isinstance(result, tuple | list) else grads[0]
-        given = tuple(live) if self.live_inputs and _takes(self.layer.backward, 1 + len(live)) else ()
+        given = taken(self.layer.backward, live) if self.live_inputs else ()
         with torch.no_grad():
             found = self.layer.backward(grad, *given)
         gradients: Gradients = {}
@@ -295,9 +295,13 @@ class ByHand:
         return gradients
 
 
-def _takes(function: Callable[..., Any], count: int) -> bool:
-    try:
-        inspect.signature(function).bind(*range(count))
-    except (TypeError, ValueError):
-        return False
-    return True
+def taken(backward: Callable[..., Any], live: Sequence[Any]) -> tuple[Any, ...]:
+    """The live inputs that ``backward`` takes beside the gradient: all of them, the first few, or none."""
+    signature = inspect.signature(backward)
+    for count in range(len(live), 0, -1):
+        try:
+            signature.bind(*range(1 + count))
+        except TypeError:
+            continue
+        return tuple(live[:count])
+    return ()

@@ -549,6 +549,19 @@ def test_a_module_with_a_backward_that_takes_the_gradient_alone() -> None:
     assert [(h.held.path, h.gradients) for h in proof.hazards] == [("self.kept[0]", ("self.grad_w",))]
 
 
+def test_a_backward_that_takes_the_first_inputs_alone() -> None:
+    class Weighted(Node):
+        def forward(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+            self.scale = scale
+            return x * scale + shift
+
+        def backward(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return grad * self.scale, (grad * x).sum(0), grad.sum(0)
+
+    proof = prove(Weighted(), make(3, 5), make(5), make(5))
+    assert [(h.held.path, h.gradients) for h in proof.hazards] == [("self.scale", ("input 0",))]
+
+
 def test_several_outputs_of_a_layer() -> None:
     class Halves(Node):
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
