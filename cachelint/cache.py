@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 import time
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from cachelint import __version__
+from cachelint import __version__, facts
 from cachelint.settings import Settings
 from cachelint.source import digest_of, read_bytes, replace_file
 
@@ -32,10 +31,6 @@ MOST_PACKS = 48
 
 _A_DAY = 86_400
 _MAGIC = b"cachelint pack 1 "
-_WORDS = bytes(code if chr(code).isalnum() or code == 95 or code >= 128 else 32 for code in range(256))
-_DEFINED = re.compile(rb"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?|^(\w+)[ \t]*=[^\n=]*\.apply\b", re.MULTILINE)
-_COMMON_BASES = frozenset({b"ABC", b"Function", b"FunctionNode", b"Generic", b"Module", b"PyLayer", b"object"})
-"""Names that half of the files mention: of these only a definition counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +38,15 @@ class Record:
     """What one file yielded, and what that rests on.
 
     ``digest`` is that of the file itself. ``deps`` are other files by absolute path and digest, ``missing`` the last
-    names of modules that were looked for in vain, ``names`` the words that the project was searched for: a file that
-    comes to be called one of the former or to mention one of the latter may change the verdict. ``head`` and ``body``
-    are lines of JSON that only the runner reads.
+    names of modules that were looked for in vain, ``asked`` the statements that it wants to know of in any file (see
+    :mod:`cachelint.facts`). ``head`` and ``body`` are lines of JSON that only the runner reads.
     """
 
     path: str
     digest: str
     deps: tuple[tuple[str, str], ...] = ()
     missing: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     head: bytes = b"{}"
     body: bytes = b"[]"
 
@@ -60,11 +54,12 @@ class Record:
 @dataclass(slots=True)
 class Pack:
     """What is known of a project: ``files`` maps every file of it to its digest, ``empty`` are those that yield nothing
-    whatever the others say.
+    whatever the others say, ``stated`` is what the files say on questions that go to all of them.
     """
 
     files: dict[str, str] = field(default_factory=dict)
     empty: set[str] = field(default_factory=set)
+    stated: dict[str, frozenset[str]] = field(default_factory=dict)
     records: dict[str, Record] = field(default_factory=dict)
 
 
@@ -196,12 +191,15 @@ def carried(pack: Pack, files: Mapping[str, str], raw: Callable[[str], bytes | N
     fresh = {path for path, digest in files.items() if pack.files.get(path) != digest}
     gone = pack.files.keys() - files.keys()
     appeared = {module_name(path) for path in fresh - pack.files.keys()}
-    if any(os.path.basename(path) == "__init__.py" for path in (fresh - pack.files.keys()) | gone):
-        return Pack(dict(files))  # a package appeared or went: every dotted name may have changed
-    wanted = {name.encode("utf-8", "surrogatepass") for record in pack.records.values() for name in record.names}
-    mentioned: set[bytes] = set()
+    stated = {path: words for path, words in pack.stated.items() if path not in fresh and path not in gone}
+    touched = {word for path in fresh | gone for word in pack.stated.get(path, ())}
     for path in fresh:
-        mentioned |= wanted & mentions(raw(path) or b"")
+        words = facts.stated(raw(path) or b"")
+        touched |= words
+        if words:
+            stated[path] = words
+    if any(os.path.basename(path) == "__init__.py" for path in (fresh - pack.files.keys()) | gone):
+        return Pack(dict(files), stated=stated)  # a package appeared or went: every dotted name may have changed
     outside: dict[str, str | None] = {}
 
     def digest_now(path: str) -> str | None:
@@ -219,40 +217,19 @@ def carried(pack: Pack, files: Mapping[str, str], raw: Callable[[str], bytes | N
             return False
         if not appeared.isdisjoint(record.missing):
             return False
-        return mentioned.isdisjoint(name.encode("utf-8", "surrogatepass") for name in record.names)
+        return touched.isdisjoint(record.asked)
 
     return Pack(
         dict(files),
         {path for path in pack.empty if path in files and path not in fresh},
+        stated,
         {path: record for path, record in pack.records.items() if holds(record)},
     )
-
-
-def words(raw: bytes) -> set[bytes]:
-    """Every identifier-like word of a file."""
-    return set(raw.translate(_WORDS).split())
-
-
-def mentions(raw: bytes) -> set[bytes]:
-    """The names that a file may have something to say about: its words; of the common bases those that it defines."""
-    found = words(raw)
-    return found - {name for name in _COMMON_BASES & found if not re.search(rb"\bclass[ \t]+%s\b" % name, raw)}
 
 
 def module_name(path: str) -> str:
     """The last name of the module at a path."""
     return os.path.basename(path).removesuffix(".py")
-
-
-def searched_names(raw: bytes) -> frozenset[str]:
-    """The names that a verdict on this file may search the whole project for: its classes, their bases, and what it
-    binds to an ``apply``.
-    """
-    found: set[bytes] = set()
-    for match in _DEFINED.finditer(raw):
-        found.update(name for name in (match[1], match[3]) if name)
-        found |= words(match[2] or b"")
-    return frozenset(name.decode("utf-8", "replace") for name in found)
 
 
 def _usable(folder: str) -> bool:
@@ -284,13 +261,14 @@ def _encoded(pack: Pack) -> bytes:
     records: list[dict[str, Any]] = []
     lines: list[bytes] = []
     for record in pack.records.values():
-        rest = {"deps": record.deps, "missing": record.missing, "names": record.names}
+        rest = {"deps": record.deps, "missing": record.missing, "asked": record.asked}
         records.append(
             {"path": record.path, "digest": record.digest} | {key: value for key, value in rest.items() if value}
         )
         lines += [record.head, record.body]
+    stated = {path: sorted(words) for path, words in pack.stated.items()}
     index = json.dumps({"files": files, "records": records}, separators=(",", ":")).encode("ascii")
-    content = b"\n".join([index, *lines])
+    content = b"\n".join([index, json.dumps(stated, separators=(",", ":")).encode("ascii"), *lines])
     return _MAGIC + digest_of(content).encode("ascii") + b"\n" + content
 
 
@@ -302,7 +280,9 @@ def _decoded(raw: bytes) -> Pack:
     lines = content.split(b"\n")
     index = json.loads(lines[0])
     pack = Pack(
-        {path: digest for path, digest, _ in index["files"]}, {path for path, _, none in index["files"] if none}
+        {path: digest for path, digest, _ in index["files"]},
+        {path for path, _, none in index["files"] if none},
+        {path: frozenset(words) for path, words in json.loads(lines[1]).items()},
     )
     for number, item in enumerate(index["records"]):
         pack.records[item["path"]] = Record(
@@ -310,8 +290,8 @@ def _decoded(raw: bytes) -> Pack:
             item["digest"],
             tuple((path, digest) for path, digest in item.get("deps", ())),
             tuple(item.get("missing", ())),
-            tuple(item.get("names", ())),
-            lines[1 + 2 * number],
+            tuple(item.get("asked", ())),
             lines[2 + 2 * number],
+            lines[3 + 2 * number],
         )
     return pack

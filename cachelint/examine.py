@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from cachelint import suppress
-from cachelint.cache import Record, module_name, searched_names
+from cachelint import facts, suppress
+from cachelint.cache import Record, module_name
 from cachelint.discover import Scope
 from cachelint.model import Evidence, FieldReport, FileError, FileResult, TypeReport
 from cachelint.settings import Settings
@@ -142,12 +142,12 @@ class Job:
         errors = (*source.problems, *(result.errors or self._syntax_error(source)))
         head = _head(suppress.apply(result.findings, source), errors)
         body = _line([_shape(kind) for kind in result.types]) if result.types else b""
-        names = searched_names(raw)
-        names |= self.engine.bases(self._project, names)
-        names |= {entry.field for kind in result.types for entry in kind.fields if not entry.read}
+        ancestors = self.engine.bases(self._project, facts.defined(raw))
+        fields = {entry.field for kind in result.types for entry in kind.fields}
+        asked = facts.asked(raw, ancestors, fields | {one.field for one in result.findings if one.field})
         deps = tuple((dep, self._digest(dep)) for dep in sorted(set(result.deps)) if dep != path)
         missing = {module_name(one) for one in result.missing}
-        return Record(path, digest, deps, tuple(sorted(missing)), tuple(sorted(names)), head, body)
+        return Record(path, digest, deps, tuple(sorted(missing)), tuple(sorted(asked)), head, body)
 
     def _rejected(self, path: str, source: Source) -> Record:
         """The record of a file that holds nothing to judge."""

@@ -255,7 +255,7 @@ class _Run:
     def _unit(self, unit: _Unit, cache: caching.Cache | None) -> tuple[list[caching.Record], int]:
         """The records of a unit's files (none for files that yield nothing), and how many files the cache knew."""
         files = {path: self._digests[path] for path in unit.scope.files if path in self._digests}
-        pack = caching.Pack(files)
+        pack = caching.Pack()
         key, changed = "", True
         if cache is not None:
             engine = self._engine.name if self._engine else ""

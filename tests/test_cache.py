@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from stub_engine import ENGINE
 
-from cachelint import cache
-from cachelint.cache import Cache, Pack, Record, carried, searched_names
+from cachelint import cache, facts
+from cachelint.cache import Cache, Pack, Record, carried
 from cachelint.config import Configs
 from cachelint.runner import Options, Report, run
 
@@ -188,15 +188,22 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
 def test_packs_come_back(tmp_path: Path) -> None:
     store = Cache(str(tmp_path))
     record = Record("/p/a.py", "d", (("/p/b.py", "e"),), ("c",), ("A", "é"), b'{"findings":[]}', b"[1]")
-    pack = Pack({"/p/a.py": "d", "/p/b.py": "e", "/p/\udc80.py": "f"}, {"/p/b.py"}, {"/p/a.py": record})
+    pack = Pack(
+        {"/p/a.py": "d", "/p/b.py": "e", "/p/\udc80.py": "f"},
+        {"/p/b.py"},
+        {"/p/b.py": frozenset({"define B"})},
+        {"/p/a.py": record},
+    )
     store.save("k", pack)
     assert store.load("k") == pack
 
 
 def test_what_is_carried_over() -> None:
-    record = Record("/p/a.py", "d", (("/p/b.py", "e"), ("/out.py", cache.digest_of(b"o"))), ("c",), ("A",))
+    record = Record("/p/a.py", "d", (("/p/b.py", "e"), ("/out.py", cache.digest_of(b"o"))), ("c",), ("apply A",))
     files = {"/p/a.py": "d", "/p/b.py": "e", "/p/x.py": "1"}
-    pack = Pack(files, {"/p/x.py"}, {"/p/a.py": record})
+    stated = {"/p/x.py": frozenset({"define X"}), "/p/y.py": frozenset({"apply A"})}
+    files["/p/y.py"] = "y"
+    pack = Pack(files, {"/p/x.py"}, stated, {"/p/a.py": record})
 
     def kept(now: dict[str, str], **raw: bytes) -> bool:
         contents = {"/out.py": b"o"} | {f"/p/{name}.py": content for name, content in raw.items()}
@@ -209,9 +216,12 @@ def test_what_is_carried_over() -> None:
     assert not kept({**files, "/q/c.py": "new"}, c=b"")
     assert kept({**files, "/p/cc.py": "new"}, cc=b"")
     assert not kept({**files, "/p/c/__init__.py": "new"})
-    assert kept({**files, "/p/n.py": "new"}, n=b"B.apply(AB, xA)")
-    assert not kept({**files, "/p/n.py": "new"}, n=b"f(A)")
-    assert not kept({**files, "/p/x.py": "2"}, x=b"A")
+    assert kept({**files, "/p/n.py": "new"}, n=b"B.apply(A), xA.apply")
+    assert not kept({**files, "/p/n.py": "new"}, n=b"f = A.apply")
+    assert not kept({**files, "/p/x.py": "2"}, x=b"A.apply(1)")
+    assert kept({**files, "/p/x.py": "2"}, x=b"")
+    assert not kept({**files, "/p/y.py": "2"}, y=b"")
+    assert not kept({path: digest for path, digest in files.items() if path != "/p/y.py"})
     assert not kept({path: digest for path, digest in files.items() if path != "/p/b.py"})
     assert kept({path: digest for path, digest in files.items() if path != "/p/x.py"})
     assert not kept({**files, "/p/q/__init__.py": "new"})
@@ -220,10 +230,16 @@ def test_what_is_carried_over() -> None:
     assert gone.records == {}
 
 
-def test_the_names_that_a_verdict_searches_for() -> None:
-    raw = b"class A(base.B, metaclass=M):\n  class C: ...\nclass D(\n    E,\n): ...\nrun = A.apply\nx = 1\n"
-    assert {"A", "B", "C", "D", "E", "run"} <= searched_names(raw)
-    assert "x" not in searched_names(raw)
+def test_what_files_state_and_verdicts_ask() -> None:
+    raw = b"class A(base.B, metaclass=M):\n  class C: ...\nclass D(\n    E,\n): ...\nrun = a.A . apply\nx = 1\n"
+    assert facts.stated(raw) == {
+        "define A", "define C", "define D", "derive base", "derive B", "derive metaclass", "derive M", "derive E",
+        "apply A",
+    }  # fmt: skip
+    assert "graph y" in facts.stated(b"z = x.grad_fn.y\n")
+    assert facts.stated(b"x = 1\n") == frozenset()
+    asked = facts.asked(b"class A(B): ...\n", ["Z"], ["y"])
+    assert asked == {"define A", "derive A", "apply A", "define B", "define Z", "graph y"}
 
 
 def _many(folder: str, number: int) -> None:

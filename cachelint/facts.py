@@ -1,0 +1,77 @@
+"""What verdicts ask of a project as a whole, so that the cache knows when an answer may have changed.
+
+A verdict mostly rests on files that resolution leads to, and records them. A few questions go to every file instead:
+who calls ``X.apply``, who derives from ``X``, has any class called ``B`` a backward, who reads a field off the graph.
+:func:`stated` is what a file has to say on such questions, :func:`asked` what the verdicts on a file want to know.
+Where the two meet in a file that was changed, added or removed, the verdict is made anew.
+
+A new search through all files of a project needs its statements here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_CLASS = re.compile(rb"class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?")
+_APPLY = re.compile(rb"\.\s*apply\b")
+_LAST_WORD = re.compile(rb"(\w+)\s*\Z")
+_WORDS = bytes(code if chr(code).isalnum() or code == 95 or code >= 128 else 32 for code in range(256))
+_BEFORE = 80
+"""How many bytes before ``.apply`` its class may be named."""
+
+
+def stated(raw: bytes) -> frozenset[str]:
+    """The statements of one file: ``define X``, ``derive X``, ``apply X``.
+
+    A file that walks the autograd graph states ``graph w`` for every word in it, too.
+    """
+    found: set[str] = set()
+    for name, bases in _classes(raw):
+        found.add(f"define {name}")
+        found.update(f"derive {base}" for base in bases)
+    if b"apply" in raw:
+        for match in _APPLY.finditer(raw):
+            word = _LAST_WORD.search(raw[max(0, match.start() - _BEFORE) : match.start()])
+            if word:
+                found.add(f"apply {_text(word[1])}")
+    if b"grad_fn" in raw or b"next_functions" in raw:
+        found.update(f"graph {word}" for word in _words(raw))
+    return frozenset(found)
+
+
+def defined(raw: bytes) -> frozenset[str]:
+    """The names of all classes of a file, and of their bases."""
+    return frozenset(name for own, bases in _classes(raw) for name in (own, *bases))
+
+
+def asked(raw: bytes, ancestors: Iterable[str], fields: Iterable[str]) -> frozenset[str]:
+    """The statements that would matter to the verdicts on a file.
+
+    ``ancestors`` are the names of classes that its classes may derive from, by whatever way, ``fields`` the names of
+    the attributes that are judged.
+    """
+    found: set[str] = {f"define {name}" for name in ancestors}
+    for name, bases in _classes(raw):
+        found |= {f"define {name}", f"derive {name}", f"apply {name}"}
+        found.update(f"define {base}" for base in bases)
+    found.update(f"graph {field}" for field in fields)
+    return frozenset(found)
+
+
+def _classes(raw: bytes) -> Iterable[tuple[str, set[str]]]:
+    """Everything that looks like the head of a class, with the words of its bases."""
+    at = raw.find(b"class")
+    while at >= 0:
+        match = _CLASS.match(raw, at)
+        if match:
+            yield _text(match[1]), _words(match[2] or b"")
+        at = raw.find(b"class", at + 5)
+
+
+def _words(raw: bytes) -> set[str]:
+    return {_text(word) for word in raw.translate(_WORDS).split()}
+
+
+def _text(word: bytes) -> str:
+    return word.decode("utf-8", "surrogateescape")

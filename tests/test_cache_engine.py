@@ -1,0 +1,138 @@
+"""The cache under the real engine: whatever a verdict rests on elsewhere, a warm run says what a cold one says."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from cachelint import cache
+from cachelint.config import Configs
+from cachelint.runner import Options, Report, run
+
+LAYER = """\
+import torch
+from {source} import stats
+
+class {name}(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.s = stats(x)
+        ctx.scale = scale
+        return x * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.s * ctx.scale, None
+"""
+
+CHILD = """\
+from base import Base
+
+class {name}(Base):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.y = x.exp()
+        return ctx.y
+"""
+
+BASES = (
+    "import torch\nclass Base(torch.autograd.Function):\n    @staticmethod\n    def backward(ctx, g):\n"
+    "        return g * ctx.y\n",
+    "import torch\nclass Base(torch.autograd.Function):\n    pass\n",
+    "from root import Root\nclass Base(Root):\n    pass\n",
+    "from root import *\n",
+)
+ROOTS = (
+    BASES[0].replace("Base", "Root"),
+    BASES[1].replace("Base", "Root"),
+    BASES[0].replace("Base", "Root") + "class Base(Root):\n    pass\n",
+)
+STATS = (
+    "def stats(x):\n    return x.mean()\n",
+    "def stats(x):\n    return x.shape[0]\n",
+    "def stats(x):\n    return x @ x\n",
+    "def stats(x):\n    return other(x)\nfrom pkg.other import stats as other\n",
+)
+CONTENTS: dict[str, tuple[str, ...]] = {
+    "a": (LAYER.format(name="A", source="pkg"), LAYER.format(name="A", source="pkg.impl"), CHILD.format(name="A")),
+    "b": (LAYER.format(name="B", source="pkg"), LAYER.format(name="B", source="reexport"), CHILD.format(name="B")),
+    "c": (CHILD.format(name="C"), "from a import A\nclass C(A):\n    pass\n"),
+    "base": BASES,
+    "root": ROOTS,
+    "reexport": ("from pkg import stats\n", "from pkg.other import stats\n", "from pkg.impl import *\n"),
+    "pkg/__init__": (
+        "from pkg.impl import stats\n",
+        "from .other import stats\n",
+        "",
+        "try:\n    from .gone import stats\nexcept ImportError:\n    from .impl import stats\n",
+    ),
+    "pkg/impl": STATS,
+    "pkg/other": STATS[:3],
+    "pkg/gone": STATS[:3],
+    "use": (
+        "from a import A\ndef f(x):\n    return A.apply(x, 0.5)\n",
+        "import a\ndef f(x, t):\n    return a.A.apply(x, t.exp())\n",
+        "from b import B\nB.apply(1, 2)\n",
+        "def f(y):\n    return y.grad_fn.s\n",
+        "",
+    ),
+    "more": ("import torch\nfrom a import A\nA.apply(torch.zeros(2), torch.ones(2))\n", "x = 1\n"),
+}
+
+
+def _run(folder: Path, use_cache: bool, *paths: str) -> Report:
+    return run(paths, Configs(str(folder)), Options(jobs=1, use_cache=use_cache), cwd=str(folder))
+
+
+class EngineCacheMachine(RuleBasedStateMachine):
+    """Rewrites the modules of a small project at random."""
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        self.before = cache.tool_digest
+        cache.tool_digest = lambda: "tool"  # type: ignore[assignment]
+        self.folder = Path(tempfile.mkdtemp())
+        (self.folder / "pyproject.toml").touch()
+        (self.folder / "pkg").mkdir()
+        for name, contents in CONTENTS.items():
+            (self.folder / f"{name}.py").write_text(data.draw(st.sampled_from(contents)))
+        self.paths: tuple[str, ...] = (".",)
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            shutil.rmtree(self.folder)
+            cache.tool_digest = self.before
+
+    @rule(name=st.sampled_from(sorted(CONTENTS)), data=st.data())
+    def write(self, name: str, data: st.DataObject) -> None:
+        (self.folder / f"{name}.py").write_text(data.draw(st.sampled_from(CONTENTS[name])))
+
+    @rule(name=st.sampled_from(sorted(CONTENTS)))
+    def delete(self, name: str) -> None:
+        (self.folder / f"{name}.py").unlink(missing_ok=True)
+
+    @rule(paths=st.sampled_from([(".",), ("a.py",), ("b.py", "c.py")]))
+    def ask_for(self, paths: tuple[str, ...]) -> None:
+        self.paths = tuple(path for path in paths if (self.folder / path).exists()) or (".",)
+
+    @invariant()
+    def warm_is_cold(self) -> None:
+        if not hasattr(self, "folder") or not all((self.folder / path).exists() for path in self.paths):
+            return
+        warm, cold = _run(self.folder, True, *self.paths), _run(self.folder, False, *self.paths)
+        assert warm.types == cold.types
+        assert warm.findings == cold.findings
+        assert warm.errors == cold.errors
+        # One file alone is told the same as all together.
+        whole = _run(self.folder, False, ".")
+        assert cold.types == tuple(one for one in whole.types if one.path in cold.files)
+        assert cold.findings == tuple(one for one in whole.findings if one.path in cold.files)
+
+
+EngineCacheMachine.TestCase.settings = hypothesis_settings(max_examples=12, stateful_step_count=12, deadline=None)
+TestEngineCacheMachine = EngineCacheMachine.TestCase
