@@ -8,10 +8,12 @@ from functools import lru_cache
 from cachelint.checks import FileContext, TypeContext, run_file, run_type
 from cachelint.classify import relative, type_report
 from cachelint.collect.types import find
+from cachelint.composite import Composites
 from cachelint.dialects import shipped
+from cachelint.index.module import ModuleInfo
 from cachelint.index.project import Project
 from cachelint.infer.analysis import analyse
-from cachelint.model import FileError, FileResult, Finding, TypeReport
+from cachelint.model import FileError, FileResult, Finding
 from cachelint.settings import Settings
 
 
@@ -40,6 +42,24 @@ def wants(raw: bytes, settings: Settings) -> bool:
     return b"def forward" in raw or (b"forward" in raw and _FORWARD.search(raw) is not None)
 
 
+def examine(
+    module: ModuleInfo, shown: str, project: Project, settings: Settings
+) -> tuple[FileContext, list[Finding]]:
+    """The interpreted types of a module, and what the rules find in them. Raises SyntaxError."""
+    findings: list[Finding] = []
+    contexts: list[TypeContext] = []
+    composites = Composites(project, settings)
+    for unit in find(module, project, settings):
+        analysis = analyse(unit, project)
+        report = type_report(analysis, settings, composites.saves(analysis))
+        context = TypeContext(analysis, report, project, settings, composites)
+        contexts.append(context)
+        findings.extend(run_type(context))
+    file = FileContext(module, shown, tuple(contexts), project, settings)
+    findings.extend(run_file(file))
+    return file, findings
+
+
 def analyze(path: str, project: Project, settings: Settings) -> FileResult:
     """Every type and finding of one file. A file that does not parse gives one error and nothing else."""
     shown = relative(path)
@@ -48,19 +68,8 @@ def analyze(path: str, project: Project, settings: Settings) -> FileResult:
     module = project.module(path)
     if module is None:
         return FileResult(shown, errors=(FileError(shown, 1, "cannot be read"),))
-    types: list[TypeReport] = []
-    findings: list[Finding] = []
     try:
-        units = find(module, project, settings)
-        contexts = []
-        for unit in units:
-            analysis = analyse(unit, project)
-            context = TypeContext(analysis, type_report(analysis, settings), project, settings)
-            contexts.append(context)
-            types.append(context.report)
-            findings.extend(run_type(context))
-        file = FileContext(module, shown, tuple(contexts), project, settings)
-        findings.extend(run_file(file))
+        file, findings = examine(module, shown, project, settings)
         if findings:
             from cachelint.fix.notes import annotate
 
@@ -70,4 +79,5 @@ def analyze(path: str, project: Project, settings: Settings) -> FileResult:
         return FileResult(shown, errors=(FileError(shown, error.lineno or 1, message),))
     deps = tuple(sorted(project.used - {path}))
     findings.sort(key=lambda finding: finding.sort_key)
-    return FileResult(shown, tuple(types), tuple(findings), (), deps, tuple(sorted(project.missed)))
+    types = tuple(context.report for context in file.types)
+    return FileResult(shown, types, tuple(findings), (), deps, tuple(sorted(project.missed)))

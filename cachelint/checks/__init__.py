@@ -18,6 +18,7 @@ from cachelint.model import Applicability, FieldReport, Finding, FixNote, TypeRe
 from cachelint.settings import Settings
 
 if TYPE_CHECKING:
+    from cachelint.composite import Composites
     from cachelint.index.module import ModuleInfo
     from cachelint.index.project import Project
     from cachelint.infer.analysis import Analysis
@@ -31,6 +32,7 @@ class TypeContext:
     report: TypeReport
     project: Project
     settings: Settings
+    composites: Composites
 
     def at(
         self,

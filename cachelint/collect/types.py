@@ -57,6 +57,11 @@ def find(module: ModuleInfo, project: Project, settings: Settings) -> list[Unit]
     return sorted(units, key=lambda unit: (unit.line, unit.name))
 
 
+def unit_of(info: ClassInfo, project: Project, settings: Settings) -> Unit | None:
+    """The type that one class is, None when it has no forward or no backward."""
+    return _Finder(info.module, project, settings).unit(info)
+
+
 class _Finder:
     def __init__(self, module: ModuleInfo, project: Project, settings: Settings) -> None:
         self.module = module

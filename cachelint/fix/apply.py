@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cachelint import suppress
-from cachelint.checks import FileContext, TypeContext, run_file, run_type
-from cachelint.classify import relative, type_report
-from cachelint.collect.types import find
+from cachelint.checks import FileContext
+from cachelint.classify import relative
+from cachelint.engine import examine
+from cachelint.composite import Composites
 from cachelint.fix.edits import Plan, Refusal
 from cachelint.fix.remedies import plan_file
 from cachelint.index.module import ModuleInfo
 from cachelint.index.project import Project
-from cachelint.infer.analysis import analyse
 from cachelint.model import Applicability, Finding
 from cachelint.select import off_by_default
 from cachelint.settings import Settings
@@ -62,15 +62,7 @@ def look(source: Source, text: str, project: Project, settings: Settings) -> _Lo
     module = project.module(path)
     assert module is not None
     module.check_syntax()
-    contexts: list[TypeContext] = []
-    findings: list[Finding] = []
-    for unit in find(module, project, settings):
-        analysis = analyse(unit, project)
-        context = TypeContext(analysis, type_report(analysis, settings), project, settings)
-        contexts.append(context)
-        findings += run_type(context)
-    file = FileContext(module, relative(path), tuple(contexts), project, settings)
-    findings += run_file(file)
+    file, findings = examine(module, relative(path), project, settings)
     findings = [dataclasses.replace(finding, path=source.path) for finding in findings]
     kept = suppress.apply(findings, dataclasses.replace(source, text=text), unused=False).kept
     return _Look(file, kept)

@@ -108,7 +108,10 @@ class Calls(Library):
             return self.call_function(ref, args, kwargs, node, star)
         if isinstance(ref, Bound):
             if self.receiver_is_self and isinstance(ref.receiver.ref, Inst):
-                self.child_call(ref.receiver.ref, getattr(ref.func.node, "name", ""), args, kwargs, node, star)
+                name = getattr(ref.func.node, "name", "")
+                self.child_call(ref.receiver.ref, name, args, kwargs, node, star)
+                if name == "forward" and self.find_method(ref.receiver.ref.info, "backward") is not None:
+                    return self.child_result(ref.receiver.ref.info.name, args, kwargs, node)
             return self.call_function(ref.func, [ref.receiver, *args], kwargs, node, star)
         if isinstance(ref, Cls):
             return self.construct(ref.info, args, kwargs, node, star)
@@ -514,6 +517,7 @@ class Calls(Library):
             for value in kwargs.values():
                 self.grow(seq, value, node, spread=True)
         elif name == "insert" and len(args) == 2:
+            seq.rest, seq.items = seq.element(), None
             self.grow(seq, args[1], node, spread=True)
         elif name == "setdefault" and args:
             value = args[1] if len(args) > 1 else NONE_VALUE
@@ -521,6 +525,9 @@ class Calls(Library):
             return seq.element() or value
         elif name in ("pop", "popleft", "get", "popitem"):
             literal = args[0].const if args else ...
+            if seq.places and isinstance(literal, str) and seq.rest is not None:
+                found = self.place(seq, literal, node)
+                return join(found, args[1]) if len(args) > 1 else found
             if seq.keys is not None and isinstance(literal, (str, int)) and literal in seq.keys and seq.rest is None:
                 return seq.keys[literal]
             element = seq.element()
@@ -557,7 +564,7 @@ class Calls(Library):
             from cachelint.infer.values import WORKSPACE
 
             value = replace(value, cost=WORKSPACE, roots=frozenset((f"g:{seq.shared}",)))
-        if seq.items is not None and not self.frame.loops and not self.path and not seq.shared and len(seq.items) < 40:
+        if seq.items is not None and seq.rest is None and not self.frame.loops and not self.path and not seq.shared and len(seq.items) < 40:
             seq.items.append(value)
             return
         seq.put(value)

@@ -114,16 +114,15 @@ class Expressions:
                     items.extend(known)
                 else:
                     part = self.element_of(inner, element)
+                    if part.kinds == NONE and isinstance(inner.ref, Seq) and inner.ref.element() is None:
+                        continue  # empty
                     rest = part if rest is None else join(rest, part)
             elif rest is None:
                 items.append(self.eval(element))
             else:
                 rest = join(rest, self.eval(element))
         mutable = not isinstance(node, ast.Tuple)
-        if rest is not None:
-            every = join_all([*items, rest])
-            return Value(HOST, ref=Seq(None, every, mutable=mutable))
-        return Value(HOST, ref=Seq(items, mutable=mutable))
+        return Value(HOST, ref=Seq(items, rest, mutable=mutable))
 
     def ev_dict(self: Machine, node: ast.Dict) -> Value:  # type: ignore[misc]
         keys: dict[object, Value] = {}
@@ -176,12 +175,12 @@ class Expressions:
         if isinstance(op, ast.Mult):
             seq, times = (a, right.const) if isinstance(a, Seq) else (b, left.const)
             assert isinstance(seq, Seq)
-            if isinstance(times, int) and seq.items is not None and 0 <= times * len(seq.items) <= 64:
+            if isinstance(times, int) and seq.items is not None and seq.rest is None and 0 <= times * len(seq.items) <= 64:
                 return Value(HOST, ref=Seq(seq.items * times, mutable=seq.mutable))
             return Value(HOST, ref=Seq(None, seq.element(), mutable=seq.mutable))
         if isinstance(a, Seq) and isinstance(b, Seq) and a.items is not None and b.items is not None:
-            if a.rest is None and b.rest is None:
-                return Value(HOST, ref=Seq([*a.items, *b.items], mutable=a.mutable))
+            if a.rest is None:
+                return Value(HOST, ref=Seq([*a.items, *b.items], b.rest, mutable=a.mutable))
         parts = [
             self.element_of(side, ast.Pass()) if isinstance(side.ref, Seq) or side.kinds & UNKNOWN else side
             for side in (left, right)
@@ -455,7 +454,7 @@ class Expressions:
                 self.note(
                     value, side, WEAK, node, "its type is tested for a " + ("tensor" if side == DEVICE else "number")
                 )
-                self.rebind(target, replace(value, kinds=side, sure=HIGH))
+                self.rebind(target, replace(value, kinds=side, sure=HIGH, tags=value.tags | _TESTED))
             elif value.kinds & side:
                 self.rebind(target, replace(value, kinds=side))
             else:
@@ -558,6 +557,8 @@ class Expressions:
     def plain_attribute(self: Machine, base: Value, name: str, node: ast.AST) -> Value:  # type: ignore[misc]
         """An attribute of a value whose class we don't know: a tensor's, or a handle's."""
         table = operators()
+        if name in _RESULTS and "multi" in base.tags:
+            return self.result_part(base, _RESULTS[name], node)
         if name in table.host_attrs:
             self.tensor_use(base, node, f"`.{name}` is read", FAIR if name in _COMMON_ATTRS else STRONG)
             return Value(HOST, deps=base.deps, tags=_SHAPE if name == "shape" else frozenset())
@@ -583,10 +584,18 @@ class Expressions:
                 symbol.foreign.add(name)
             device = suggests(name) != HOST and not name.startswith(("is_", "_is", "has_"))
             kinds = DEVICE | NONE if device else HOST
+            if base.cost >= SAVED:  # part of what opaque code returned
+                roots = frozenset(f"{root}.{name}" for root in base.roots)
+                return Value(kinds, base.cost, base.deps, roots, why=base.why, sure=LOW, tags=_FOREIGN)
             return Value(kinds, PERSIST, base.deps, frozenset((f"a:{name}",)), sure=LOW, tags=_FOREIGN)
         if base.kinds == HOST and base.ref is None:
             return Value(HOST, ref=Attr(base, name), deps=base.deps, sure=base.sure, why=base.why)
         return Value(HOST, ref=Attr(base, name))
+
+    def result_part(self: Machine, base: Value, position: int, node: ast.AST) -> Value:  # type: ignore[misc]
+        """One of the results of an operator that returns several: each has its own storage."""
+        roots = frozenset(f"{root}#{position}" for root in base.roots)
+        return replace(base, roots=roots, param=None, ref=None, tags=base.tags - _MULTI)
 
     def handle_attribute(self: Machine, base: Value, name: str, node: ast.AST) -> Value:  # type: ignore[misc]
         """An attribute of something unknown, as a symbol of its own."""
@@ -604,6 +613,7 @@ class Expressions:
             self.frame.module,
             getattr(node, "lineno", 0),
             deps=base.deps,
+            cost=base.cost if base.cost >= SAVED else LIVE,
             prior=side or HOST,
         )
         return replace(value, ref=Attr(base, name)) if value.ref is None else value
@@ -655,6 +665,8 @@ class Expressions:
 
     def tensor_item(self: Machine, base: Value, key: Value, node: ast.Subscript) -> Value:  # type: ignore[misc]
         """Basic indexing makes a view, indexing with a tensor a copy."""
+        if "multi" in base.tags and isinstance(key.const, int):
+            return self.result_part(base, key.const, node)
         keys = key.ref.items or [] if isinstance(key.ref, Seq) else [key]
         if any(part.kinds & DEVICE for part in keys):
             return self.made(node, "a gather", (base, *keys), floor=CHEAP)
@@ -673,9 +685,11 @@ class Expressions:
         literal = key.const
         if isinstance(node.slice, ast.Slice):
             return self.sequence_slice(ref, node.slice)
-        if ref.items is not None and ref.rest is None:
-            if isinstance(literal, int) and -len(ref.items) <= literal < len(ref.items):
+        if ref.items is not None and isinstance(literal, int):
+            if (0 if ref.rest is not None else -len(ref.items)) <= literal < len(ref.items):
                 return ref.items[literal]
+        if ref.places and (isinstance(literal, str) or (isinstance(literal, int) and literal >= 0)):
+            return self.place(ref, literal, node)
         if ref.keys is not None and isinstance(literal, (str, int)) and literal in ref.keys:
             found = ref.keys[literal]
             return found if ref.rest is None else join(found, ref.rest)
@@ -691,19 +705,48 @@ class Expressions:
                     cost=PERSIST,
                     deps=frozenset(),
                 )
-            return Value(UNKNOWN, OPAQUE, sure=LOW)
+            return self.symbol(
+                f"item of {_source(node.value)}",
+                "result",
+                f"an item of `{_source(node.value)}`, which is empty as far as this code shows",
+                self.frame.module,
+                node.lineno,
+                cost=PERSIST,
+                deps=frozenset(),
+            )
         return element
 
     def sequence_slice(self: Machine, ref: Seq, key: ast.Slice) -> Value:  # type: ignore[misc]
         """A slice of a known container."""
-        if ref.items is not None and ref.rest is None:
-            bounds = []
+        if ref.items is not None:
+            bounds: list[int | None] = []
             for part in (key.lower, key.upper, key.step):
                 literal = None if part is None else self.eval(part).const
-                bounds.append(literal if part is None or isinstance(literal, int) else ...)
-            if all(bound is not ... for bound in bounds):
-                return Value(HOST, ref=Seq(ref.items[slice(*bounds)], mutable=ref.mutable))
+                if part is not None and not isinstance(literal, int):
+                    break
+                bounds.append(literal if isinstance(literal, int) else None)
+            else:
+                if ref.rest is None:
+                    return Value(HOST, ref=Seq(ref.items[slice(*bounds)], mutable=ref.mutable))
+                start = bounds[0] or 0
+                if bounds[1:] == [None, None] and 0 <= start <= len(ref.items):
+                    return Value(HOST, ref=Seq(ref.items[start:], ref.rest, mutable=ref.mutable))
         return Value(HOST, ref=Seq(None, ref.element(), mutable=ref.mutable))
+
+    def place(self: Machine, ref: Seq, key: str | int, node: ast.AST) -> Value:  # type: ignore[misc]
+        """What callers give at one place of ``*args`` or under one key of ``**kwargs``."""
+        rest = ref.rest
+        assert rest is not None and rest.param is not None
+        number = key - len(ref.items or ()) if isinstance(key, int) else key
+        value = self.symbol(
+            f"{rest.param}[{number}]",
+            "place",
+            f"`{rest.param}[{key!r}]`",
+            self.frame.module,
+            getattr(node, "lineno", 0),
+            deps=rest.deps,
+        )
+        return replace(value, roots=rest.roots)
 
     # -- derived values ------------------------------------------------------------------------------------------------
 
@@ -780,10 +823,19 @@ class Expressions:
 _SMALL = frozenset(("small",))
 # Attributes of tensors that configurations and graphs often have too.
 _COMMON_ATTRS = frozenset(("dtype", "device", "layout"))
+_RESULTS = {"values": 0, "indices": 1}
+"""Names of the results of operators that return several, by position."""
+_MULTI = frozenset(("multi",))
 _SHAPE = frozenset(("shape",))
+_TESTED = frozenset(("tested",))
 _DATA = frozenset(("data",))
 _FOREIGN = frozenset(("foreign",))
 _TAINTS = frozenset(("child",))
+
+
+def _source(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 48 else text[:45] + "..."
 
 
 def _last(node: ast.expr) -> str:
