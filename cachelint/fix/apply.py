@@ -177,7 +177,8 @@ class _State:
         from cachelint.fix.rewrite import CannotRewrite, rewrite
 
         try:
-            text = rewrite(self.text, [edit for plan in plans for edit in plan.edits])
+            edits = [edit for plan in plans for edit in plan.edits]
+            text = rewrite(self.text, edits, [claim for plan in plans for claim in plan.claims])
             after = look(self.source, text, self.project, self.settings)
         except CannotRewrite as error:
             return str(error)

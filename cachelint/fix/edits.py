@@ -120,6 +120,18 @@ class Extend:
 Edit = Replace | Rewrite | Before | After | Extend
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a plan relies on: the function whose ``def`` stands at ``span`` has the receiver ``receiver`` and uses the
+    field ``field`` of it at exactly these ``places``: kind (``load``, ``store``, ``delete``, ``test``), line, column.
+    """
+
+    span: Span
+    receiver: str
+    field: str
+    places: frozenset[tuple[str, int, int]]
+
+
 # -- outcomes --------------------------------------------------------------------------------------------------------
 
 
@@ -133,6 +145,7 @@ class Plan:
     applicability: Applicability
     description: str
     scope: tuple[Span, ...] = ()
+    claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
 
     def conflicts(self, other: Plan) -> bool:

@@ -12,7 +12,8 @@ from typing import cast
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
-from cachelint.fix.edits import After, Before, Edit, Extend, Replace, Rewrite, Span, Text
+from cachelint.fix.edits import After, Before, Claim, Edit, Extend, Replace, Rewrite, Span, Text
+from cachelint.fix.walker import Names, uses
 from cachelint.index.chunks import split
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
@@ -23,14 +24,15 @@ class CannotRewrite(Exception):
     """An edit names a place where there is no such node, or makes text that is not Python."""
 
 
-def rewrite(text: str, edits: Iterable[Edit]) -> str:
-    """``text`` with ``edits`` carried out. Raises CannotRewrite."""
+def rewrite(text: str, edits: Iterable[Edit], claims: Iterable[Claim] = ()) -> str:
+    """``text`` with ``edits`` carried out. Raises CannotRewrite, also where a claim does not hold."""
     source = Text(text)
     groups = _by_chunk(source, list(edits))
     pieces, done = [], 0
     for start, end, own in groups:
         pieces += source.lines[done:start]
-        pieces.append(_rewrite_chunk("".join(source.lines[start:end]), start, own))
+        held = [claim for claim in claims if start < claim.span.line <= end]
+        pieces.append(_rewrite_chunk("".join(source.lines[start:end]), start, own, held))
         done = end
     pieces += source.lines[done:]
     return "".join(pieces)
@@ -50,19 +52,45 @@ def _by_chunk(source: Text, edits: list[Edit]) -> list[tuple[int, int, list[Edit
     return [(a, b, own) for (a, b), own in sorted(found.items())]
 
 
-def _rewrite_chunk(text: str, offset: int, edits: list[Edit]) -> str:
+def _rewrite_chunk(text: str, offset: int, edits: list[Edit], claims: Sequence[Claim]) -> str:
     try:
         module = cst.parse_module(text)
     except cst.ParserSyntaxError as error:
         raise CannotRewrite(f"line {offset + error.raw_line}: not understood by the rewriter") from error
     wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
     positions = cast("dict[cst.CSTNode, CodeRange]", wrapper.resolve(PositionProvider))
+    if claims:
+        wrapper.module.visit(_Checker(positions, offset, claims))
     worker = _Rewriter(positions, offset, edits, module)
     result = wrapper.module.visit(worker)
     if worker.left:
         line = min(edit.span.line for edit in worker.left)
         raise CannotRewrite(f"line {line}: the place of an edit was not found")
     return result.code
+
+
+class _Checker(cst.CSTVisitor):
+    """Holds the planner's reading of each function against the walker's."""
+
+    def __init__(self, positions: dict[cst.CSTNode, CodeRange], offset: int, claims: Sequence[Claim]) -> None:
+        super().__init__()
+        self.positions = positions
+        self.offset = offset
+        self.claims: dict[Start, list[Claim]] = {}
+        for claim in claims:
+            self.claims.setdefault((claim.span.line, claim.span.column), []).append(claim)
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:  # noqa: N802, D102
+        start = self.positions[node].start
+        own = self.claims.get((start.line + self.offset, start.column))
+        if own is None:
+            return
+        seen = uses(node, Names(own[0].receiver), self.positions, self.offset)
+        for claim in own:
+            found = frozenset((p.kind, p.line, p.column) for p in seen if p.field == claim.field)
+            if found != claim.places:
+                lines = sorted({line for _, line, _ in found ^ claim.places})
+                raise CannotRewrite(f"two readings of `{claim.receiver}.{claim.field}` disagree (line {lines[0]})")
 
 
 class _Rewriter(cst.CSTTransformer):
@@ -322,11 +350,11 @@ def _more_items(node: cst.Call | cst.Tuple | cst.List, code: str, front: bool) -
     attribute = "args" if isinstance(node, cst.Call) else "elements"
     items = list(getattr(node, attribute))
     star = code.startswith("*")
-    value = cst.parse_expression(code.lstrip("*"))
     new: cst.Arg | cst.Element | cst.StarredElement
     if isinstance(node, cst.Call):
-        new = cst.Arg(value, star="*" if star else "")
+        new = cst.ensure_type(cst.parse_expression(f"f({code})"), cst.Call).args[0]
     else:
+        value = cst.parse_expression(code.lstrip("*"))
         new = cst.StarredElement(value) if star else cst.Element(value)
     if not items:
         return node.with_changes(**{attribute: [new]})
@@ -339,7 +367,7 @@ def _more_items(node: cst.Call | cst.Tuple | cst.List, code: str, front: bool) -
                 node = node.with_changes(lpar=[], rpar=[])
         return node.with_changes(**{attribute: [new.with_changes(comma=between), *items]})
     place = len(items)
-    if isinstance(node, cst.Call):
+    if isinstance(new, cst.Arg) and new.keyword is None:
         # Keyword arguments and their like stay last.
         while place and (items[place - 1].keyword is not None or items[place - 1].star == "**"):
             place -= 1

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cachelint.checks import FileContext
-from cachelint.fix.edits import After, Edit, Outcome, Plan, Refusal, Rewrite, Text
+from cachelint.fix.edits import After, Claim, Edit, Extend, Outcome, Plan, Refusal, Replace, Rewrite, Text
 from cachelint.fix.functions import containers
 from cachelint.fix.functions.backward import Reader, renamed
 from cachelint.fix.functions.containers import Shape
 from cachelint.fix.functions.fields import CannotPlan, Field, judge, outside_reader
 from cachelint.fix.functions.forward import Placement, Site, Slot
-from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine, Scope
-from cachelint.fix.functions.slices import FULL, NoSlice, Slice, Slicer
+from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine, Scope, Use
+from cachelint.index.module import FunctionNode
+from cachelint.fix.functions.slices import FULL, NoSlice, Slice, Slicer, Step
 from cachelint.infer.optable import operators
 from cachelint.infer.values import DEVICE, HOST, NONE, Seq
 from cachelint.model import Applicability, Finding
@@ -66,6 +68,7 @@ class Family:
         if reader is not None:
             from cachelint.classify import relative
 
+            self.file.project.used.add(reader[0])
             raise CannotPlan(f"{relative(reader[0])}:{reader[1]} reads it off the graph", "read from outside", name)
         return item
 
@@ -106,6 +109,7 @@ class Family:
                 if other != path and names & set(bases) and name not in names:
                     from cachelint.classify import relative
 
+                    self.file.project.used.add(other)
                     raise CannotPlan(f"`{name}` in {relative(other)} derives from it", "derived elsewhere")
 
     def reachable(self, main: Routine) -> list[Routine]:
@@ -156,6 +160,7 @@ class _Assembly:
         self.text = family.text
         spec = family.scopes[0].context.analysis.unit.dialect
         self.read = spec.read_back[0] + ("()" if spec.name == "paddle" else "")
+        self.handed: dict[int, tuple[Routine, list[ast.Call], list[str]]] = {}
         self.sites = self.find_sites()
         self.channels = self.find_channels()
         self.notes: list[str] = []
@@ -187,8 +192,20 @@ class _Assembly:
             Applicability.UNSAFE if doubt else Applicability.SAFE,
             self.describe(slices),
             scope,
+            tuple(self.claims()),
             (doubt,) if doubt else (),
         )
+
+    def claims(self) -> Iterator[Claim]:
+        """Where each function uses each field: what the plan relies on."""
+        for routine in self.family.routines:
+            for item in self.fields:
+                places = frozenset(
+                    (use.kind, use.node.lineno, self.text.column(use.node.lineno, use.node.col_offset))
+                    for use in routine.uses
+                    if use.field == item.name
+                )
+                yield Claim(self.text.span(routine.node), routine.receiver, item.name, places)
 
     def describe(self, slices: dict[str, Slice]) -> str:
         """What the plan does, in a line."""
@@ -215,17 +232,14 @@ class _Assembly:
             ]
             saving = [r for r in writers if r.of("save")]
             chosen = saving[0] if saving else main if main in writers or not writers else writers[0]
+            site = Site(chosen, self.text)
             for other in writers:
                 if other is not chosen:
                     if other in saving:
                         raise CannotPlan(f"both {chosen.name} and {other.name} save tensors", "saved in two functions")
                     for use in other.of("store"):
                         if use.field in names:
-                            raise CannotPlan(
-                                f"{other.name} writes it (line {use.node.lineno}), and {chosen.name} saves",
-                                "written in a helper",
-                                use.field,
-                            )
+                            self.take_from_helper(site, other, use, reach)
             for other in reach:
                 for use in other.of("load"):
                     if other is not chosen and use.field in names:
@@ -236,11 +250,39 @@ class _Assembly:
                         )
             if chosen is not main:
                 self.check_called_once(main, chosen, reach)
-            if all(site.routine is not chosen for site in sites):
-                sites.append(Site(chosen, self.text))
+            if all(known.routine is not chosen for known in sites):
+                sites.append(site)
         if not sites:
             raise CannotPlan("no forward with a ctx was found", "no forward")
         return sites
+
+    def take_from_helper(self, site: Site, helper: Routine, use: Use, reach: Sequence[Routine]) -> None:
+        """A helper that merely keeps one of its arguments: the argument is saved where the helper is called."""
+        why = CannotPlan(
+            f"{helper.name} writes it (line {use.node.lineno}), and {site.routine.name} saves", "written in a helper", use.field
+        )
+        links = [(r, link) for r in self.family.routines for link in r.links if link.target is helper]
+        if len(links) != 1 or links[0][0] is not site.routine or len(helper.of("store", use.field)) != 1:
+            raise why
+        call, flow = links[0][1].call, site.flow
+        statement = helper.flow.statement(use.node)
+        plain = isinstance(statement, ast.Assign) and len(statement.targets) == 1 and statement.targets[0] is use.node
+        if not plain or site.routine.of("store", use.field) or helper.of("load", use.field):
+            raise why
+        assert isinstance(statement, ast.Assign)
+        value = statement.value
+        index = helper.flow.top(statement)
+        surely = helper.flow.is_top(statement) and not any(helper.flow.top(r) < index for r in helper.flow.returns)
+        if not surely or not isinstance(value, ast.Name) or value.id not in helper.flow.parameters:
+            raise why
+        outer = flow.statement(call)
+        if value.id in helper.flow.bindings or not flow.is_top(outer) or flow.nested(call) or flow.in_loop(call):
+            raise why
+        argument = _argument(call, helper.node, value.id)
+        if argument is None:
+            raise why
+        site.handed[use.field] = (call, argument, use)
+        site.in_helper[use.field] = (statement, 0)
 
     def check_called_once(self, main: Routine, helper: Routine, reach: Sequence[Routine]) -> None:
         """A helper may save when forward surely calls it, once."""
@@ -281,18 +323,68 @@ class _Assembly:
             if any(u.kind == "saved" or (u.kind in ("load", "store", "delete") and u.field in names) for u in r.uses)
         ]
         if len(touching) > 1:
-            helper = next(r for r in touching if r is not main)
-            raise CannotPlan(
-                f"both {main.name} and {helper.name} read from ctx: the values would have to be handed on as arguments",
-                "read in a helper",
-                next((u.field for u in helper.uses if u.field in names), None),
-            )
+            for helper in touching:
+                if helper is not main:
+                    self.hand_on(main, helper, fields, reach)
+            return [main]
         for routine in touching:
             if routine is not main and not routine.of("saved"):
                 links = [(r, link) for r in reach for link in r.links if link.target is routine]
                 if len(links) != 1 or links[0][0].flow.in_loop(links[0][1].call):
-                    raise CannotPlan(f"{routine.name} reads it and is called several times", "read in a helper")
+                    self.hand_on(main, routine, fields, reach)
+                    return [main]
         return touching
+
+    def hand_on(self, main: Routine, helper: Routine, fields: Sequence[Field], reach: Sequence[Routine]) -> None:
+        """A helper of backward gets the values it reads as arguments. Raises CannotPlan where it can't."""
+        names = [item.name for item in fields if helper.of("load", item.name)]
+        first = names[0] if names else None
+
+        def no(why: str) -> CannotPlan:
+            return CannotPlan(f"{helper.name} reads it, and {why}", "read in a helper", first)
+
+        if helper.of("saved"):
+            raise no(f"both {main.name} and {helper.name} read what is saved")
+        links = [(r, link) for r in self.family.routines for link in r.links if link.target is helper]
+        if not links or any(r is not main for r, _ in links):
+            raise no(f"{main.name} is not the only one to call it")
+        word = re.compile(rf"\b{re.escape(helper.name)}\b")
+        if len(word.findall(self.text.text)) != len(links) + 1:
+            raise no("it may be called from elsewhere")
+        mark = helper.name.encode()
+        project = self.family.file.project
+        for path in project.files:
+            if path != helper.path and mark in project.raw(path):
+                project.used.add(path)
+                raise no("another file may call it")
+        spec = helper.node.args
+        if spec.vararg is not None or any(isinstance(a, ast.Starred) for _, link in links for a in link.call.args):
+            raise no("it takes arguments of any number")
+        for item in fields:
+            if item.name in names and item.container:
+                raise no("it is a container")
+            if helper.of("store", item.name) or helper.of("delete", item.name):
+                raise no("writes it as well")
+        self.handed[id(helper)] = (helper, [link.call for _, link in links], names)
+
+    def hand_down(self, reader: Reader, locals_: dict[str, str]) -> None:
+        """Write the parameters and arguments for helpers of a reader."""
+        for helper, calls, names in self.handed.values():
+            if self.family.text is not self.text or not any(link.target is helper for link in reader.routine.links):
+                continue
+            taken: set[str] = set()
+            optional = bool(helper.node.args.defaults)
+            for name in names:
+                parameter = helper.flow.fresh(name, taken)
+                taken.add(parameter)
+                code = f"{parameter}=None" if optional else parameter
+                reader.edits.append(Extend(self.text.span(helper.node), (code,)))
+                for use in helper.of("load", name):
+                    reader.edits.append(Replace(self.text.span(use.node), parameter))
+                for call in calls:
+                    reader.edits.append(Extend(self.text.span(call), (f"{parameter}={locals_[name]}",)))
+            for call in calls:
+                reader.loads.append(call)
 
     def readers(self) -> list[Reader]:
         """Every reader once."""
@@ -331,11 +423,11 @@ class _Assembly:
                 if stable is not None:
                     indices.append(stable)
                 else:
-                    indices += [site.flow.top(use.node) for use in site.routine.of("store", item.name)]
+                    indices += site.tops(item.name)
             found[channel.api] = self.behind_last_write(site, channel, indices)
             if found[channel.api].kind == "extend":
                 continue
-            indices = [site.flow.top(use.node) for item in self.fields for use in site.routine.of("store", item.name)]
+            indices = [top for item in self.fields for top in site.tops(item.name)]
             indices += [containers.ready(self.shapes[i.name], site) for i in channel.fields if i.container]
             found[channel.api] = site.placement(channel.api, indices)
         return found
@@ -421,7 +513,8 @@ class _Assembly:
         if not isinstance(target, (ast.Tuple, ast.List)):
             return {}
         names = {item.name for item in self.fields}
-        loads = [u.node for u in reader.routine.of("load") if u.field in names]
+        loads: list[ast.expr] = [u.node for u in reader.routine.of("load") if u.field in names]
+        loads += [call for _, calls, _ in self.handed.values() for call in calls]
         after = all(reader.flow.top(node) > reader.flow.top(statement) for node in loads)
         if not after and not reader.moves_up(statement, target):
             return {}
@@ -464,7 +557,7 @@ class _Assembly:
             own: dict[str, list[Slot]] = {}
             place = max(placements[id(site)].values(), key=lambda p: (p.kind == "collect", p.index))
             for item in moved:
-                if not site.routine.of("store", item.name):
+                if not site.writes(item.name):
                     own[item.name] = [Slot("None", item.name)]
                 elif item.container:
                     containers.take_apart(shapes[item.name], site, place, attributes)
@@ -564,7 +657,7 @@ class _Assembly:
                     site.inits = inits
             else:
                 site.drop(pair)
-        steps = {step for found in slices.values() for step in found.steps}
+        steps = {step.statement for found in slices.values() for step in found.steps}
         gone: set[ast.AST] = set(site.dropped)
         for statement, places in site.pairs_dropped.items():
             if isinstance(statement, ast.Assign) and isinstance(statement.value, (ast.Tuple, ast.List)):
@@ -589,6 +682,7 @@ class _Assembly:
         for reader in channel.readers:
             read = f"{reader.routine.receiver}.{self.read}"
             names: list[str] = []
+            bound: dict[str, str] = {}
             inputs = dict(self.saved_names) if slices else {}
             if inputs:
                 reader.taken.update(inputs.values())
@@ -600,43 +694,55 @@ class _Assembly:
                     names.append(local)
                 elif by_name[key].container:
                     names += containers.put_together(shapes[key], reader)
-                elif reader.routine.of("load", key):
+                elif reader.routine.of("load", key) or self.read_below(reader, key):
                     wanted = slots[key][0].code if len(self.sites) == 1 else key
                     local = reader.bind(key, wanted if wanted.isidentifier() else key)
                     names.append(local)
                     inputs[slots[key][0].code] = local
+                    bound[key] = local
                 else:
                     reader.replace(key, key)
                     names.append("_")
             if slices:
-                self.write_slices(reader, slices, inputs)
+                self.write_slices(reader, slices, inputs, bound)
+            self.hand_down(reader, bound)
             if not reader.routine.of("saved") and saved_before and not names and reader.lines:
                 raise CannotPlan("what is saved is not read back in backward", "not read back")
             reader.unpack(names, self.fronts[channel.api], read, saved_before)
 
-    def write_slices(self, reader: Reader, slices: dict[str, Slice], inputs: dict[str, str]) -> None:
+    def read_below(self, reader: Reader, name: str) -> bool:
+        """Whether a helper of a reader reads a field."""
+        return any(
+            name in names and any(link.target is helper for link in reader.routine.links)
+            for helper, _, names in self.handed.values()
+        )
+
+    def write_slices(
+        self, reader: Reader, slices: dict[str, Slice], inputs: dict[str, str], bound: dict[str, str]
+    ) -> None:
         """The steps of all slices in the order of forward, each once, with the names of backward."""
         site = self.sites[0]
         flow = site.flow
         receiver = reader.routine.receiver
         names = {**inputs, **{host: f"{receiver}.{attribute}" for host, attribute in self.hosts.items()}}
-        steps: dict[int, ast.Assign] = {}
+        steps: dict[int, dict[ast.expr, Step]] = {}
         ends: dict[int, list[str]] = {}
         wanted: dict[tuple[int, str], str] = {}
-        for field_name, found in slices.items():
+        for found in slices.values():
             for step in found.steps:
-                steps[flow.top(step)] = step
+                steps.setdefault(flow.top(step.statement), {})[step.target] = step
         for field_name, found in slices.items():
             index = flow.top(site.pairs(field_name)[0].statement)
             value = found.value
             if isinstance(value, ast.Name):
-                own = [i for i in steps if i < index and value.id in _names(steps[i].targets[0])]
+                own = [i for i in steps if i < index and any(value.id in _names(t) for t in steps[i])]
                 if own:
                     key = (max(own), value.id)
                     if key in wanted:
                         reader.replace(field_name, wanted[key])
                     else:
                         wanted[key] = reader.bind(field_name, value.id)
+                    bound[field_name] = wanted[key]
                     continue
             ends.setdefault(index, []).append(field_name)
         for index in sorted({*steps, *ends}):
@@ -645,22 +751,35 @@ class _Assembly:
                 assert value is not None
                 code = renamed(f"({self.text.source(value)})", names)[1:-1]
                 local = reader.bind(field_name)
+                bound[field_name] = local
                 reader.lines.append(f"{local} = {code}")
-            if index in steps:
-                step = steps[index]
+            fresh: dict[str, str] = {}
+            for step in steps.get(index, {}).values():
                 right = renamed(f"({self.text.source(step.value)})", names)[1:-1]
-                fresh: dict[str, str] = {}
-                for name in _names(step.targets[0]):
-                    local_ = wanted.get((index, name)) or reader.flow.fresh(name, reader.taken)
-                    reader.taken.add(local_)
-                    fresh[name] = local_
-                names.update(fresh)
-                left = renamed(self.text.source(step.targets[0]), names)
+                own_: dict[str, str] = {}
+                for name in _names(step.target):
+                    own_[name] = wanted.get((index, name)) or reader.flow.fresh(name, reader.taken)
+                    reader.taken.add(own_[name])
+                left = renamed(self.text.source(step.target), own_)
                 reader.lines.append(f"{left} = {right}")
+                fresh.update(own_)
+            names.update(fresh)
 
 
 def _with_saved(slicer: Slicer, saved: set[str]) -> Slicer:
     return Slicer(slicer.routine, slicer.kinds, frozenset(saved), slicer.mutated, slicer.externals, slicer.dotted)
+
+
+def _argument(call: ast.Call, node: FunctionNode, name: str) -> ast.expr | None:
+    """What a call gives for a parameter of a plain function, None where that isn't written out."""
+    if any(isinstance(arg, ast.Starred) for arg in call.args) or any(k.arg is None for k in call.keywords):
+        return None
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    positional = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+    place = positional.index(name) if name in positional else -1
+    return call.args[place] if 0 <= place < len(call.args) else None
 
 
 def _names(target: ast.expr) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from cachelint.fix.edits import After, Before, Edit, Extend, Replace, Rewrite, Span, Text
 from cachelint.fix.functions.fields import CannotPlan
+from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import Routine, Use
 
 
@@ -58,22 +59,42 @@ class Site:
     inits: list[str] = field(default_factory=list)
     dropped: set[ast.stmt] = field(default_factory=set)
     pairs_dropped: dict[ast.stmt, set[int]] = field(default_factory=dict)
+    handed: dict[str, tuple[ast.Call, ast.expr, Use]] = field(default_factory=dict)
+    """Fields that a helper writes from one of its arguments: the call, the argument, the write."""
 
     @property
-    def flow(self):  # type: ignore[no-untyped-def]  # noqa: D102
+    def flow(self) -> Flow:
+        """What is bound where."""
         return self.routine.flow
+
+    in_helper: dict[str, tuple[ast.stmt, int]] = field(default_factory=dict)
+    helper_drops: dict[ast.stmt, set[int]] = field(default_factory=dict)
+
+    def tops(self, name: str) -> list[int]:
+        """The indices of the statements of the body that write a field."""
+        if name in self.handed:
+            return [self.flow.top(self.handed[name][0])]
+        return [self.flow.top(use.node) for use in self.routine.of("store", name)]
+
+    def writes(self, name: str) -> bool:
+        """Whether this forward writes a field."""
+        return name in self.handed or bool(self.routine.of("store", name))
 
     # -- where -------------------------------------------------------------------------------------------------------
 
     def pairs(self, name: str) -> list[Pair]:
         """The writes of a field."""
+        if name in self.handed:
+            call, argument, use = self.handed[name]
+            return [Pair(use, self.flow.statement(call), argument, True)]
         return [self.pair(use) for use in self.routine.of("store", name)]
 
     def pair(self, use: Use) -> Pair:
         """One write taken apart."""
         statement = self.flow.statement(use.node)
         if isinstance(use.node, ast.Call):  # setattr
-            return Pair(use, statement, use.node.args[2] if len(use.node.args) > 2 else None, False)
+            value = use.node.args[2] if len(use.node.args) > 2 else None
+            return Pair(use, statement, value, isinstance(statement, ast.Expr) and statement.value is use.node)
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target = statement.targets[0]
             if target is use.node:
@@ -178,6 +199,14 @@ class Site:
             return direct
         local = self.flow.fresh(name, (*self.taken, *needed))
         self.taken.add(local)
+        if name in self.handed:
+            call, argument, _ = self.handed[name]
+            statement = self.text.span(self.flow.statement(call))
+            self.edits.append(Before(statement, (f"{local} = {self.text.source(argument)}",)))
+            self.edits.append(Replace(self.text.span(argument), local))
+            self.drop(self.pairs(name)[0])
+            self.replace_loads(name, local)
+            return local
         for pair in self.pairs(name):
             if isinstance(pair.use.node, ast.Call):
                 value = self.text.source(pair.use.node.args[2])
@@ -210,6 +239,10 @@ class Site:
 
     def drop(self, pair: Pair) -> None:
         """Take a write out."""
+        if pair.use.field in self.handed:
+            statement, values = self.in_helper[pair.use.field]
+            self.helper_drops.setdefault(statement, set()).add(values)
+            return
         statement = pair.statement
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], (ast.Tuple, ast.List)):
             place = statement.targets[0].elts.index(pair.use.node)
@@ -282,6 +315,7 @@ class Site:
             values = ", ".join(text.source(value.elts[n], inner) for n in left)
             self.edits = [e for e in self.edits if not (isinstance(e, Replace) and own.covers(e.span))]
             self.edits.append(Rewrite(own, (f"{targets} = {values}",)))
+        self.edits += [Rewrite(text.span(statement)) for statement in self.helper_drops]
         for statement in self.dropped:
             span = text.span(statement)
             self.edits = [e for e in self.edits if not (isinstance(e, (Replace, Extend)) and span.covers(e.span))]

@@ -30,16 +30,29 @@ class NoSlice(Exception):
     """Why a value can't be derived again in backward."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One assignment of a slice: of ``a, b = x, y`` those parts that are needed are steps of their own."""
+
+    statement: ast.Assign
+    target: ast.expr
+    value: ast.expr
+
+
 @dataclass
 class Slice:
-    """``steps`` are the statements of forward to run, in order; ``value`` is the expression of the field itself (None
-    when the last step binds it). ``tensors`` are the names at which it stops, ``hosts`` those kept on ctx."""
+    """``steps`` are the assignments of forward to run, in order; ``value`` is the expression of the field itself.
+    ``tensors`` are the names at which it stops, ``hosts`` those kept on ctx."""
 
-    steps: list[ast.Assign] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     value: ast.expr | None = None
     tensors: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
     size: int = FULL
+
+
+_Steps = dict[tuple[int, int], Step]
+"""By the index of the statement in the body, and the place in it."""
 
 
 @dataclass
@@ -61,11 +74,11 @@ class Slicer:
         if not flow.is_top(statement):
             raise NoSlice("it is set on some paths only")
         result = Slice(value=value)
-        steps: dict[int, ast.Assign] = {}
+        steps: _Steps = {}
         result.size = self.visit(value, flow.top(statement), end, result, steps, 0)
-        result.steps = [steps[index] for index in sorted(steps)]
+        result.steps = [steps[key] for key in sorted(steps)]
         for step in result.steps:
-            for node in ast.walk(step.targets[0]):
+            for node in ast.walk(step.target):
                 if isinstance(node, ast.Name) and node.id in self.mutated:
                     raise NoSlice(f"`{node.id}` is changed in place")
         for name in result.tensors:
@@ -77,7 +90,7 @@ class Slicer:
 
     # -- expressions -------------------------------------------------------------------------------------------------
 
-    def visit(self, node: ast.expr, at: int, end: int, out: Slice, steps: dict[int, ast.Assign], depth: int) -> int:
+    def visit(self, node: ast.expr, at: int, end: int, out: Slice, steps: _Steps, depth: int) -> int:
         """Check an expression, collect what it needs, and tell its size."""
         if depth > 60:
             raise NoSlice("it is nested too deeply")
@@ -188,7 +201,7 @@ class Slicer:
 
     # -- names -------------------------------------------------------------------------------------------------------
 
-    def name(self, node: ast.Name, at: int, end: int, out: Slice, steps: dict[int, ast.Assign], depth: int) -> int:
+    def name(self, node: ast.Name, at: int, end: int, out: Slice, steps: _Steps, depth: int) -> int:
         flow = self.routine.flow
         name = node.id
         definition = _definition(flow, name, at)
@@ -210,13 +223,13 @@ class Slicer:
         if name in self.kinds:  # setup_context takes its inputs apart
             return self.input(name, stays, out)
         index = flow.top(definition)
-        if index not in steps:
-            steps[index] = definition
-            target = definition.targets[0]
+        target, value, place = _part(definition, name)
+        if (index, place) not in steps:
             if not _plain_target(target):
                 raise NoSlice(f"`{ast.unparse(target)[:40]}` is not a plain name")
-            self.sizes[id(definition)] = self.visit(definition.value, index, end, out, steps, depth + 1)
-        return self.sizes[id(definition)]
+            steps[index, place] = Step(definition, target, value)
+            self.sizes[id(value)] = self.visit(value, index, end, out, steps, depth + 1)
+        return self.sizes[id(value)]
 
     sizes: dict[int, int] = field(default_factory=dict)
 
@@ -231,6 +244,18 @@ class Slicer:
             _add(out.hosts, name)
             return 0
         raise NoSlice(f"nothing shows whether `{name}` is a tensor")
+
+
+def _part(definition: ast.Assign, name: str) -> tuple[ast.expr, ast.expr, int]:
+    """The target and value that bind ``name``, and their place in the assignment."""
+    target, value = definition.targets[0], definition.value
+    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
+        every = [*target.elts, *value.elts]
+        if len(target.elts) == len(value.elts) and not any(isinstance(item, ast.Starred) for item in every):
+            for place, (own, code) in enumerate(zip(target.elts, value.elts, strict=True)):
+                if isinstance(own, ast.Name) and own.id == name:
+                    return own, code, place
+    return target, value, 0
 
 
 def _add(names: list[str], name: str) -> None:
