@@ -193,11 +193,15 @@ def carried(pack: Pack, files: Mapping[str, str], raw: Callable[[str], bytes | N
     appeared = {module_name(path) for path in fresh - pack.files.keys()}
     stated = {path: words for path, words in pack.stated.items() if path not in fresh and path not in gone}
     touched = {word for path in fresh | gone for word in pack.stated.get(path, ())}
+    wanted = {word for record in pack.records.values() for word in record.asked}
     for path in fresh:
-        words = facts.stated(raw(path) or b"")
+        content = raw(path) or b""
+        words = facts.stated(content)
         touched |= words
         if words:
             stated[path] = words
+        if wanted:
+            touched |= wanted & facts.words(content)
     if any(os.path.basename(path) == "__init__.py" for path in (fresh - pack.files.keys()) | gone):
         return Pack(dict(files), stated=stated)  # a package appeared or went: every dotted name may have changed
     outside: dict[str, str | None] = {}

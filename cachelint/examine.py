@@ -143,7 +143,8 @@ class Job:
         head = _head(suppress.apply(result.findings, source), errors)
         body = _line([_shape(kind) for kind in result.types]) if result.types else b""
         ancestors = self.engine.bases(self._project, facts.defined(raw))
-        fields = {entry.field for kind in result.types for entry in kind.fields}
+        # Who reads a field elsewhere matters where nobody here does, and where a fix would move it.
+        fields = {entry.field for kind in result.types for entry in kind.fields if not entry.read}
         asked = facts.asked(raw, ancestors, fields | {one.field for one in result.findings if one.field})
         deps = tuple((dep, self._digest(dep)) for dep in sorted(set(result.deps)) if dep != path)
         missing = {module_name(one) for one in result.missing}

@@ -1,11 +1,12 @@
 """What verdicts ask of a project as a whole, so that the cache knows when an answer may have changed.
 
 A verdict mostly rests on files that resolution leads to, and records them. A few questions go to every file instead:
-who calls ``X.apply``, who derives from ``X``, has any class called ``B`` a backward, who reads a field off the graph.
-:func:`stated` is what a file has to say on such questions, :func:`asked` what the verdicts on a file want to know.
-Where the two meet in a file that was changed, added or removed, the verdict is made anew.
+who calls ``X.apply``, who derives from ``X``, has any class called ``B`` a backward, who mentions a field or a helper.
+:func:`stated` is what a file has to say on the first three, :func:`words` everything that it mentions, :func:`asked`
+what the verdicts on a file want to know. Where they meet in a file that was changed or added, or what was stated in a
+file that was changed or removed, the verdict is made anew.
 
-A new search through all files of a project needs its statements here.
+A new search through all files of a project needs its words here, and puts the file that settles it among the used ones.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from collections.abc import Iterable
 
 _CLASS = re.compile(rb"class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?")
 _APPLY = re.compile(rb"\.\s*apply\b")
+_DEF = re.compile(rb"\bdef[ \t]+(\w+)")
+_EVERYWHERE = frozenset(
+    {"__init__", "apply", "backward", "forward", "forward_cpu", "forward_gpu", "jvp", "setup_context"}
+)
+"""Methods whose callers nobody looks for by name."""
 _LAST_WORD = re.compile(rb"(\w+)\s*\Z")
 _WORDS = bytes(code if chr(code).isalnum() or code == 95 or code >= 128 else 32 for code in range(256))
 _BEFORE = 80
@@ -22,10 +28,7 @@ _BEFORE = 80
 
 
 def stated(raw: bytes) -> frozenset[str]:
-    """The statements of one file: ``define X``, ``derive X``, ``apply X``.
-
-    A file that walks the autograd graph states ``graph w`` for every word in it, too.
-    """
+    """The statements of one file: ``define X``, ``derive X``, ``apply X``."""
     found: set[str] = set()
     for name, bases in _classes(raw):
         found.add(f"define {name}")
@@ -35,9 +38,12 @@ def stated(raw: bytes) -> frozenset[str]:
             word = _LAST_WORD.search(raw[max(0, match.start() - _BEFORE) : match.start()])
             if word:
                 found.add(f"apply {_text(word[1])}")
-    if b"grad_fn" in raw or b"next_functions" in raw:
-        found.update(f"graph {word}" for word in _words(raw))
     return frozenset(found)
+
+
+def words(raw: bytes) -> frozenset[str]:
+    """A statement ``word w`` for every word of a file."""
+    return frozenset(f"word {word}" for word in _words(raw))
 
 
 def defined(raw: bytes) -> frozenset[str]:
@@ -49,13 +55,14 @@ def asked(raw: bytes, ancestors: Iterable[str], fields: Iterable[str]) -> frozen
     """The statements that would matter to the verdicts on a file.
 
     ``ancestors`` are the names of classes that its classes may derive from, by whatever way, ``fields`` the names of
-    the attributes that are judged.
+    the attributes whose readers matter.
     """
     found: set[str] = {f"define {name}" for name in ancestors}
     for name, bases in _classes(raw):
         found |= {f"define {name}", f"derive {name}", f"apply {name}"}
         found.update(f"define {base}" for base in bases)
-    found.update(f"graph {field}" for field in fields)
+    helpers = {_text(name) for name in _DEF.findall(raw)}
+    found.update(f"word {word}" for word in (*fields, *(helpers - _EVERYWHERE)))
     return frozenset(found)
 
 

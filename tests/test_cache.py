@@ -199,7 +199,8 @@ def test_packs_come_back(tmp_path: Path) -> None:
 
 
 def test_what_is_carried_over() -> None:
-    record = Record("/p/a.py", "d", (("/p/b.py", "e"), ("/out.py", cache.digest_of(b"o"))), ("c",), ("apply A",))
+    outside = ("/out.py", cache.digest_of(b"o"))
+    record = Record("/p/a.py", "d", (("/p/b.py", "e"), outside), ("c",), ("apply A", "word field"))
     files = {"/p/a.py": "d", "/p/b.py": "e", "/p/x.py": "1"}
     stated = {"/p/x.py": frozenset({"define X"}), "/p/y.py": frozenset({"apply A"})}
     files["/p/y.py"] = "y"
@@ -220,6 +221,7 @@ def test_what_is_carried_over() -> None:
     assert not kept({**files, "/p/n.py": "new"}, n=b"f = A.apply")
     assert not kept({**files, "/p/x.py": "2"}, x=b"A.apply(1)")
     assert kept({**files, "/p/x.py": "2"}, x=b"")
+    assert not kept({**files, "/p/x.py": "2"}, x=b"y.grad_fn.field")
     assert not kept({**files, "/p/y.py": "2"}, y=b"")
     assert not kept({path: digest for path, digest in files.items() if path != "/p/y.py"})
     assert not kept({path: digest for path, digest in files.items() if path != "/p/b.py"})
@@ -236,10 +238,10 @@ def test_what_files_state_and_verdicts_ask() -> None:
         "define A", "define C", "define D", "derive base", "derive B", "derive metaclass", "derive M", "derive E",
         "apply A",
     }  # fmt: skip
-    assert "graph y" in facts.stated(b"z = x.grad_fn.y\n")
     assert facts.stated(b"x = 1\n") == frozenset()
-    asked = facts.asked(b"class A(B): ...\n", ["Z"], ["y"])
-    assert asked == {"define A", "derive A", "apply A", "define B", "define Z", "graph y"}
+    assert facts.words(b"x.y = 'z'\n") == {"word x", "word y", "word z"}
+    asked = facts.asked(b"class A(B):\n def forward(): ...\n def _help(): ...\n", ["Z"], ["y"])
+    assert asked == {"define A", "derive A", "apply A", "define B", "define Z", "word y", "word _help"}
 
 
 def _many(folder: str, number: int) -> None:

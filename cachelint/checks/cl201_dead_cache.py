@@ -70,7 +70,9 @@ def _read_elsewhere(name: str, context: TypeContext) -> bool:
             found = load.findall(data)
             # Another class's own field of the same name says nothing, unless that class is one of ours.
             if found and (mentions or len(found) > len(own.findall(data))):
+                project.used.add(path)
                 return True
         if mentions and any(text in data for text in quoted):
+            project.used.add(path)
             return True
     return False
