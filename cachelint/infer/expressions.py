@@ -573,7 +573,7 @@ class Expressions:
                 why=self.why(node, f"`.{name}`: an alias", base.why),
                 tags=base.tags | _DATA if name == "data" else base.tags,
             )
-        if name in table.methods or (name.endswith("_") and name[:-1] in table.methods):
+        if name in table.methods or name in table.method_multi or (name[-1:] == "_" and name[:-1] in table.methods):
             return Value(HOST, ref=Attr(base, name))
         if base.kinds & UNKNOWN or (base.param is not None and base.kinds & HOST):
             return self.handle_attribute(base, name, node)
