@@ -12,7 +12,7 @@ from cachelint.infer import callers
 from cachelint.infer.annotations import Reader
 from cachelint.infer.machine import Exhausted, Machine
 from cachelint.infer.names import suggests
-from cachelint.infer.symbols import DECISIVE, FAIR, HINT, STRONG, WEAK, Outcome, settle
+from cachelint.infer.symbols import DECISIVE, FAIR, HINT, STRONG, WEAK, Outcome, Symbol, settle
 from cachelint.infer.values import (
     DEVICE,
     HOST,
@@ -202,9 +202,10 @@ def _setup(
         inputs = [value for name, value in bound.items() if name in positional]
         keywords = {name: value for name, value in bound.items() if name not in positional}
         if node.args.vararg is not None and node.args.vararg.arg in bound:
-            inputs_value = Value(
-                HOST, ref=Seq(None, join_all([*inputs, machine.element_of(bound[node.args.vararg.arg], node)]))
-            )
+            star = bound[node.args.vararg.arg]
+            places = isinstance(star.ref, Seq) and star.ref.places
+            inputs = [value for value in inputs if value is not star]
+            inputs_value = Value(HOST, ref=Seq(inputs, machine.element_of(star, node), places=places))
         else:
             inputs_value = Value(HOST, ref=Seq(inputs))
     else:
@@ -405,7 +406,7 @@ def _settle(unit: Unit, first: Analysis, project: Project) -> dict[str, Outcome]
     settled: dict[str, Outcome] = {}
     for name, symbol in list(machine.symbols.items()):
         outcome = settle(symbol)
-        if not outcome.kinds:
+        if not outcome.kinds or (_only_hints(symbol) and suggests(name) == DEVICE):
             outcome = _fallback(name, symbol.kind, machine)
         settled[name] = outcome
     for name in settled:
@@ -420,6 +421,11 @@ def _decided(machine: Machine, name: str) -> bool:
     return any(strength >= DECISIVE for strength, _ in symbol.best.values())
 
 
+def _only_hints(symbol: Symbol) -> bool:
+    """Whether all that speaks is as good as nothing: a missing gradient, a comparison."""
+    return symbol.kind == "param" and all(strength <= HINT for strength, _ in symbol.best.values())
+
+
 def _fallback(name: str, kind: str, machine: Machine) -> Outcome:
     """Nothing in the code decides: the name breaks the tie, and the verdict says so."""
     symbol = machine.symbols[name]
@@ -427,6 +433,12 @@ def _fallback(name: str, kind: str, machine: Machine) -> Outcome:
     optional = NONE if symbol.optional else 0
     if kind == "star":
         return Outcome(DEVICE | HOST, LOW, Why(*where, f"{symbol.label}: callers may pass tensors"))
+    if kind == "place" and name.startswith("*"):
+        owner = name.rpartition("[")[0]
+        if owner in machine.symbols and not owner.startswith("**"):
+            whole = settle(machine.symbols[owner])
+            return whole if whole.kinds else _fallback(owner, "star", machine)
+        name = name.rpartition("[")[2].rstrip("]")
     if kind in ("result", "item") and symbol.prior == DEVICE:
         told = f"{symbol.label}, whose code is not here, was given tensors"
         return Outcome(DEVICE | optional, MEDIUM, Why(*where, told))
@@ -452,7 +464,7 @@ def _note_gradients(unit: Unit, first: Analysis) -> None:
     columns: dict[int, list[Value]] = {}
     for event in returned:
         ref = event.value.ref
-        if isinstance(ref, Seq) and ref.items is not None and ref.rest is None:
+        if isinstance(ref, Seq) and ref.items is not None:
             for position, item in enumerate(ref.items):
                 columns.setdefault(position, []).append(item)
         elif not isinstance(ref, Seq) and event.value.kinds & DEVICE and len(names) >= 1:

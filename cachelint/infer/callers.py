@@ -182,7 +182,9 @@ def _note_arguments(
     pairs = [*zip(names, args, strict=False), *kwargs.items()]
     vararg = method.node.args.vararg
     if vararg is not None:
-        pairs.extend((f"*{vararg.arg}", value) for value in args[len(names) :])
+        for number, value in enumerate(args[len(names) :]):
+            place = f"*{vararg.arg}[{number}]"
+            pairs.append((place if place in machine.symbols else f"*{vararg.arg}", value))
     for name, value in pairs:
         symbol = machine.symbols.get(name)
         if symbol is None:

@@ -780,7 +780,7 @@ class Expressions:
                 seen |= part
                 actual = self.true_cost(value)
                 # What a parameter, a workspace or a constant holds is still at hand when backward runs.
-                if actual > cost and actual != PERSIST:
+                if actual > cost and actual != PERSIST and floor < EXPENSIVE:
                     cost, why = actual, value.why
                 sure = min(sure, value.sure) if value.kinds & UNKNOWN else sure
                 if "foreign-only" not in value.tags and value.tags & _TAINTS:

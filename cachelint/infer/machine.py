@@ -126,6 +126,8 @@ class Machine(Expressions, Calls):
             sure = LOW
             kinds = UNKNOWN | (NONE if known.optional else 0)
             return Value(kinds, cost, deps, roots, name, None, outcome.why if outcome else None, sure)
+        if not outcome.kinds & DEVICE:
+            roots = frozenset()
         tags = frozenset(("handle",)) if outcome.handle else frozenset()
         if outcome.foreign_only:
             tags |= {"foreign-only"}
@@ -133,7 +135,7 @@ class Machine(Expressions, Calls):
 
     def note(self, value: Value, side: int, strength: int, node: ast.AST, text: str) -> None:
         """Evidence about the symbol that ``value`` is, if it is one."""
-        if value.param is not None:
+        if value.param is not None and "tested" not in value.tags:
             symbol = self.symbols.get(value.param)
             if symbol is not None:
                 known = symbol.best.get(side)
@@ -400,8 +402,13 @@ class Machine(Expressions, Calls):
         before = self.eval(_as_load(node.target))
         value = self.eval(node.value)
         if isinstance(before.ref, Seq):
-            if before.ref.items is not None and isinstance(value.ref, Seq) and value.ref.items is not None:
-                joined = Seq([*before.ref.items, *value.ref.items], before.ref.rest, None, before.ref.mutable)
+            if (
+                before.ref.items is not None
+                and before.ref.rest is None
+                and isinstance(value.ref, Seq)
+                and value.ref.items is not None
+            ):
+                joined = Seq([*before.ref.items, *value.ref.items], value.ref.rest, None, before.ref.mutable)
                 result = replace(before, ref=joined)
             else:
                 result = before
@@ -449,9 +456,19 @@ class Machine(Expressions, Calls):
             items = [*items[:star], Value(HOST, ref=Seq(middle, mutable=True)), *items[len(items) - tail :]]
         if items is None or len(items) != count:
             element = self.element_of(value, node)
+            head = value.ref if isinstance(value.ref, Seq) and value.ref.rest is not None else None
+            known_head = len(head.items) if head is not None and head.items is not None else 0
             for position, part in enumerate(target.elts):
                 own = element
-                if isinstance(part, ast.Starred):
+                if head is not None and (star is None or position < star) and position < known_head:
+                    assert head.items is not None
+                    own = head.items[position]
+                elif head is not None and isinstance(part, ast.Starred):
+                    left = head.items[position:] if head.items is not None and star == position else []
+                    own = Value(HOST, ref=Seq(left, head.rest, mutable=True))
+                elif head is not None and head.places and (star is None or position < star):
+                    own = self.place(head, position, node)
+                elif isinstance(part, ast.Starred):
                     own = Value(HOST, ref=Seq(None, element, mutable=True))
                 elif value.param is not None and value.kinds & UNKNOWN:
                     own = self.item_symbol(value, node, position)

@@ -119,7 +119,7 @@ class Attr:
 @dataclass(eq=False, slots=True)
 class Seq:
     """A list, tuple, set or dict. ``items`` while positions are known, ``keys`` for literal keys, ``rest`` for what
-    was put in otherwise."""
+    was put in otherwise: behind the items, where there are some."""
 
     items: list[Value] | None = None
     rest: Value | None = None
@@ -127,6 +127,8 @@ class Seq:
     mutable: bool = False
     shared: str = ""
     """Dotted name of the module-level container that this is, if it is one."""
+    places: bool = False
+    """Whether ``rest`` stands for arguments that callers give by position or keyword: each place is its own symbol."""
 
     def each(self) -> Iterator[Value]:
         """Every value that may be inside."""
