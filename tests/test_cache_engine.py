@@ -40,6 +40,27 @@ class {name}(Base):
         return ctx.y
 """
 
+HELPER = """\
+import torch
+
+def _keep(ctx, x):
+    ctx.s = x.exp()
+    ctx.dead = x.exp()
+
+class A(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        _keep(ctx, x)
+        return ctx.s * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * _read(ctx)
+
+def _read(ctx):
+    return ctx.s
+"""
+
 BASES = (
     "import torch\nclass Base(torch.autograd.Function):\n    @staticmethod\n    def backward(ctx, g):\n"
     "        return g * ctx.y\n",
@@ -59,7 +80,12 @@ STATS = (
     "def stats(x):\n    return other(x)\nfrom pkg.other import stats as other\n",
 )
 CONTENTS: dict[str, tuple[str, ...]] = {
-    "a": (LAYER.format(name="A", source="pkg"), LAYER.format(name="A", source="pkg.impl"), CHILD.format(name="A")),
+    "a": (
+        LAYER.format(name="A", source="pkg"),
+        LAYER.format(name="A", source="pkg.impl"),
+        HELPER,
+        CHILD.format(name="A"),
+    ),
     "b": (LAYER.format(name="B", source="pkg"), LAYER.format(name="B", source="reexport"), CHILD.format(name="B")),
     "c": (CHILD.format(name="C"), "from a import A\nclass C(A):\n    pass\n"),
     "base": BASES,
@@ -79,9 +105,15 @@ CONTENTS: dict[str, tuple[str, ...]] = {
         "import a\ndef f(x, t):\n    return a.A.apply(x, t.exp())\n",
         "from b import B\nB.apply(1, 2)\n",
         "def f(y):\n    return y.grad_fn.s\n",
+        "from a import A\ndef f(y):\n    return y.grad_fn.scale, A, '_keep'\n",
         "",
     ),
-    "more": ("import torch\nfrom a import A\nA.apply(torch.zeros(2), torch.ones(2))\n", "x = 1\n"),
+    "more": (
+        "import torch\nfrom a import A\nA.apply(torch.zeros(2), torch.ones(2))\n",
+        "from a import A\ndef g(o):\n    return o.dead, A\n",
+        "from a import _read\n",
+        "x = 1\n",
+    ),
 }
 
 
