@@ -14,9 +14,10 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
 
     def message(field: FieldReport) -> str:
         where = "the instance" if self_held else "ctx"
-        return (
-            f"`{field.field}` keeps {field.reason.removeprefix('the ')} on {where}: its memory may be overwritten or freed "
-            f"before backward reads it. {field.resolution[:1].upper()}{field.resolution[1:]}"
-        )
+        return f"`{field.field}` keeps {_live(field)} on {where}: its memory may be overwritten or freed before backward reads it"
 
     yield from of_field(context, rule, message)
+
+
+def _live(field: FieldReport) -> str:
+    return field.reason.partition(" or an alias")[0]

@@ -14,9 +14,6 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
 
     def message(field: FieldReport) -> str:
         where = "the instance" if self_held else "ctx"
-        return (
-            f"`{field.field}` is {field.reason}, yet kept on {where} without the contract. "
-            f"{field.resolution[:1].upper()}{field.resolution[1:]}"
-        )
+        return f"`{field.field}` is cheap to derive from the live inputs, yet kept on {where} outside the contract"
 
     yield from of_field(context, rule, message)

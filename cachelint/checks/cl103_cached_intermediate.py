@@ -14,9 +14,6 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
 
     def message(field: FieldReport) -> str:
         where = "the instance" if self_held else "ctx"
-        return (
-            f"`{field.field}` holds {field.reason}, on {where} without the contract. "
-            f"{field.resolution[:1].upper()}{field.resolution[1:]}"
-        )
+        return f"`{field.field}` keeps an intermediate on {where} outside the contract: {field.reason}"
 
     yield from of_field(context, rule, message)

@@ -14,14 +14,8 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
 
     def message(field: FieldReport) -> str:
         where = "the instance" if self_held else "ctx"
-        return (
-            f"`{field.field}` is {field.reason}"
-            + (
-                ""
-                if self_held
-                else "; output -> grad_fn -> ctx -> output is a reference cycle that keeps everything alive"
-            )
-            + f". {field.resolution[:1].upper()}{field.resolution[1:]}"
+        return f"`{field.field}` is forward's own output, kept on {where}" + (
+            "" if self_held else ": a reference cycle through grad_fn that keeps everything on ctx alive"
         )
 
     yield from of_field(context, rule, message)

@@ -14,9 +14,6 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
 
     def message(field: FieldReport) -> str:
         where = "the instance" if self_held else "ctx"
-        return (
-            f"`{field.field}` is {field.reason}: a second draw would differ, so the value itself must be registered. "
-            f"{field.resolution[:1].upper()}{field.resolution[1:]}"
-        )
+        return f"`{field.field}` keeps a random draw on {where} outside the contract: drawing again gives other values"
 
     yield from of_field(context, rule, message)

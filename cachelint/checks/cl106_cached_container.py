@@ -14,9 +14,6 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
 
     def message(field: FieldReport) -> str:
         where = "the instance" if self_held else "ctx"
-        return (
-            f"`{field.field}` is a container on {where} that carries tensors: {field.reason}. "
-            f"{field.resolution[:1].upper()}{field.resolution[1:]}"
-        )
+        return f"`{field.field}` is a container on {where} that carries tensors outside the contract: {field.reason}"
 
     yield from of_field(context, rule, message)

@@ -10,13 +10,8 @@ from cachelint.model import FieldReport, Finding
 
 def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     """Fields that a later step reads."""
-    self_held = context.analysis.unit.receiver_is_self
 
     def message(field: FieldReport) -> str:
-        where = "the instance" if self_held else "ctx"
-        return (
-            f"`{field.field}` is {field.reason}: pins that end with backward do not cover it. "
-            f"{field.resolution[:1].upper()}{field.resolution[1:]}"
-        )
+        return f"`{field.field}` keeps device state across steps: pins that end with backward do not cover it"
 
     yield from of_field(context, rule, message)

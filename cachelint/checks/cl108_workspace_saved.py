@@ -36,6 +36,4 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
 
 
 def _message(name: str, reason: str) -> str:
-    return (
-        f"{name} lives in a buffer that other calls share ({reason}): it needs a private copy, moving the reference does not help"
-    )
+    return f"{name} lives in a buffer that other calls share ({reason}): it needs a private copy, moving the reference does not help"

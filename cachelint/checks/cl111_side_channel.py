@@ -16,12 +16,8 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     def message(field: FieldReport) -> str:
         if field.field in slots:
             return (
-                f"`{field.field}` carries a tensor from forward to backward beside {where}, and the next call overwrites it: "
-                f"{field.reason}. Save it for backward instead"
+                f"`{field.field}` carries a tensor to backward beside {where}, in a slot that the next call overwrites"
             )
-        return (
-            f"`{field.field}` reached {where} through a class attribute or a module global, which the next call "
-            f"overwrites: {field.reason}. Return it from forward, or register it there"
-        )
+        return f"`{field.field}` on {where} came through a class attribute or a module global, which the next call overwrites"
 
     yield from of_field(context, rule, message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
@@ -11,6 +12,7 @@ from cachelint.collect.log import Exit, Read, ReceiverLog, Write
 from cachelint.infer.analysis import Analysis
 from cachelint.model import FieldReport, Finding
 
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _GRAD_MODE = ("grad", "inference", "exporting", "compiling", "scripting", "tracing")
 
 
@@ -62,9 +64,7 @@ def _exits(analysis: Analysis) -> list[Exit]:
     return [e for e in analysis.log.exits if e.function in names and e.file == path]
 
 
-def _excused(
-    writes: list[Write], missing: list[Exit], log: ReceiverLog, analysis: Analysis, instance: bool
-) -> bool:
+def _excused(writes: list[Write], missing: list[Exit], log: ReceiverLog, analysis: Analysis, instance: bool) -> bool:
     """Whether the branch asks whether there will be a backward at all, or, for a layer, something that never changes."""
     tests = [log.branches[branch].test for w in writes for branch, _ in w.path if branch in log.branches]
     tests += [log.branches[branch].test for e in missing for branch, _ in e.path if branch in log.branches]
@@ -80,7 +80,11 @@ def _constant(test: ast.expr, analysis: Analysis) -> bool:
     """Whether a test reads only attributes that the constructor sets and forward does not."""
     written = {w.field for w in analysis.log.writes if w.phase == "forward"} | {"training"}
     for node in ast.walk(test):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in ("self", "len", "isinstance"):
+        if (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and node.id not in ("self", "len", "isinstance")
+        ):
             if node.id.isupper():
                 continue
             return False
@@ -89,9 +93,7 @@ def _constant(test: ast.expr, analysis: Analysis) -> bool:
     return True
 
 
-def _read(
-    field: FieldReport, writes: list[Write], log: ReceiverLog, analysis: Analysis, instance: bool
-) -> Read | None:
+def _read(field: FieldReport, writes: list[Write], log: ReceiverLog, analysis: Analysis, instance: bool) -> Read | None:
     """A read of backward that the missing path reaches: no test of backward tells the paths apart."""
     entries = {m.node.name for m in analysis.unit.backward}
     known = set().union(*(facts(w.path, log) for w in writes))
@@ -123,7 +125,7 @@ def _kept_words(log: ReceiverLog) -> set[str]:
 
 
 def _words(text: str) -> set[str]:
-    return {n.attr if isinstance(n, ast.Attribute) else n.id for n in ast.walk(ast.parse(text)) if isinstance(n, (ast.Attribute, ast.Name))}
+    return set(_WORD.findall(text)) - {"None", "True", "False", "is", "not", "and", "or", "in", "Eq"}
 
 
 def _asked(read: Read, field: str) -> bool:
