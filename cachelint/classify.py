@@ -65,9 +65,7 @@ def type_report(analysis: Analysis, settings: Settings, child_saves: bool = Fals
     unit = analysis.unit
     fields = () if unit.trainer else tuple(_fields(analysis, settings))
     dialect = "trainer" if unit.trainer else unit.dialect.name
-    return TypeReport(
-        relative(unit.module.path), unit.line, unit.name, dialect, row(fields, child_saves), fields
-    )
+    return TypeReport(relative(unit.module.path), unit.line, unit.name, dialect, row(fields, child_saves), fields)
 
 
 def row(fields: tuple[FieldReport, ...], child_saves: bool) -> str:
@@ -185,9 +183,7 @@ def _is_flag(name: str, initial: dict[str, Value]) -> bool:
     return any(word in name for word in ("valid", "cached", "initialized", "initialised", "uploaded", "ready", "built"))
 
 
-def judge(
-    value: Value, analysis: Analysis, outputs: frozenset[str], persistent: bool, settings: Settings
-) -> Verdict:
+def judge(value: Value, analysis: Analysis, outputs: frozenset[str], persistent: bool, settings: Settings) -> Verdict:
     """The class of a value by what it carries."""
     full = carried(value)
     storage = _storage(full)
@@ -287,7 +283,7 @@ def _report(
 def reason(verdict: Verdict) -> str:
     """One sentence: why this class."""
     last = verdict.value.why
-    told = f": {last.text}" if last is not None else ""
+    told = f": {last.text}" if last is not None and last.text else ""
     if verdict.cls is FieldClass.SAFE:
         if verdict.storage is Storage.UNKNOWN:
             return "nothing shows whether it is a host value or a tensor" + told
@@ -296,9 +292,12 @@ def reason(verdict: Verdict) -> str:
         return "device state that outlives the step" + told
     if verdict.origin is Origin.INPUT:
         names = ", ".join(sorted(r[2:] for r in verdict.value.roots if r.startswith("p:")))
-        return f"the live input {names} or an alias of it" + told
+        many = "s" if "," in names else ""
+        return f"the live input{many} {names} or an alias of it" if names else "an alias of a live input"
     if verdict.origin is Origin.OUTPUT:
-        return "forward's own output" + told
+        return "forward's own output"
+    if verdict.cost == RANDOM:
+        return f"a random draw ({last.text.partition(':')[0]})" if last is not None else "a random draw"
     if verdict.cls is FieldClass.RECOMPUTE:
         return "cheap to derive from the live inputs" + told
     return COST_NAMES.get(verdict.cost, "not derivable from the live inputs") + told
