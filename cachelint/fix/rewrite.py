@@ -374,7 +374,8 @@ def _more_items(node: cst.Call | cst.Tuple | cst.List, code: str, front: bool) -
         if place < len(items):
             return node.with_changes(args=[*items[:place], new.with_changes(comma=plain), *items[place:]])
     last = items[-1]
-    if isinstance(last.comma, cst.Comma) and _multiline(last.comma):
+    spread = len(items) > 1 and isinstance(items[0].comma, cst.Comma) and _multiline(items[0].comma)
+    if isinstance(last.comma, cst.Comma) and (spread or _multiline(last.comma)):
         new = new.with_changes(comma=last.comma)
         if len(items) == 1:
             between = plain

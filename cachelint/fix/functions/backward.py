@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cachelint.fix.edits import After, Before, Edit, Extend, Replace, Rewrite, Text
+from cachelint.fix.edits import After, Before, Edit, Extend, Replace, Rewrite, Span, Text
 from cachelint.fix.functions.fields import CannotPlan
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import Routine, Use
@@ -24,6 +24,8 @@ class Reader:
     pairs_dropped: dict[ast.stmt, set[int]] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     loads: list[ast.expr] = field(default_factory=list)
+    tuples: set[str] = field(default_factory=set)
+    chained: dict[ast.Assign, list[ast.expr]] = field(default_factory=dict)
 
     @property
     def flow(self) -> Flow:
@@ -128,12 +130,7 @@ class Reader:
     def clear(self, statement: ast.stmt, node: ast.expr) -> None:
         """Take ``ctx.f = None`` or ``del ctx.f`` out; ``ctx.f = ctx.g = None`` and ``del ctx.f, x`` keep the rest."""
         if isinstance(statement, ast.Assign) and len(statement.targets) > 1:
-            left = [t for t in statement.targets if t is not node]
-            known = [e for e in self.edits if isinstance(e, Rewrite) and e.span == self.text.span(statement)]
-            if known:
-                raise CannotPlan(f"line {statement.lineno} clears several fields at once", "clean-up")
-            code = " = ".join([*(self.text.source(t) for t in left), self.text.source(statement.value)])
-            self.edits.append(Rewrite(self.text.span(statement), (code,)))
+            self.chained.setdefault(statement, []).append(node)
         elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Expr)) and not _tuple_target(statement):
             self.dropped.add(statement)
         elif isinstance(statement, ast.Assign):
@@ -159,10 +156,8 @@ class Reader:
             targets = [*names, "*_"] if saved_before and front else ["*_", *names] if saved_before else list(names)
             if len(targets) == 1 and targets[0].startswith("*") and targets[0] != "*_":
                 local = targets[0][1:]
-                again = f"{local} = tuple({local})"
-                will_do = again in self.lines
-                self.lines = [line for line in self.lines if line != again]
-                self.at_top((f"{local} = {read}" if will_do else f"{local} = list({read})",))
+                self.lines = [line for line in self.lines if line != f"{local} = tuple({local})"]
+                self.at_top((f"{local} = {read}" if local in self.tuples else f"{local} = list({read})",))
                 return
             self.at_top(() if not names else (f"{_targets(targets)} = {read}",))
             return
@@ -250,7 +245,11 @@ class Reader:
             parent = self.flow.parents.get(use.node)
             plain = isinstance(parent, ast.Subscript) and front is False and _literal_index(parent)
             self.edits.append(Replace(self.text.span(use.node), whole if plain else rest))
-        self.at_top((f"{whole} = {read}", f"{_targets(list(names))} = {mine}"))
+        if count == 1:
+            own = f"{names[0]} = {whole}[{0 if front else -1}]"
+        else:
+            own = f"{_targets(list(names))} = {mine}"
+        self.at_top((f"{whole} = {read}", own))
 
     def finish(self) -> list[Edit]:
         """All edits of this side."""
@@ -276,6 +275,13 @@ class Reader:
                 continue
             self.edits = [e for e in self.edits if not (isinstance(e, Replace) and own.covers(e.span))]
             self.edits.append(Rewrite(own, (code,)))
+        for statement, nodes in self.chained.items():
+            rest = [t for t in statement.targets if t not in nodes]
+            if not rest:
+                self.dropped.add(statement)
+                continue
+            code = " = ".join(text.source(part) for part in (*rest, statement.value))
+            self.edits.append(Rewrite(text.span(statement), (code,)))
         for statement in self.dropped:
             span = text.span(statement)
             self.edits = [
@@ -285,13 +291,17 @@ class Reader:
         return self.edits
 
 
-def renamed(code: str, names: Mapping[str, str]) -> str:
-    """An expression or statement with some of its names replaced."""
+def renamed(code: str, names: Mapping[str, str], receiver: str = "", fields: Mapping[str, str] | None = None) -> str:
+    """An expression or statement with some of its names replaced, and some of the receiver's fields."""
     tree = ast.parse(code)
     text = Text(code)
-    changes = {
-        text.span(node): names[node.id] for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in names
-    }
+    changes: dict[Span, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in names:
+            changes[text.span(node)] = names[node.id]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == receiver:
+            if fields and node.attr in fields:
+                changes[text.span(node)] = fields[node.attr]
     return "\n".join(text.source(statement, changes) for statement in tree.body)
 
 

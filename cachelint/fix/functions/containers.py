@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from dataclasses import dataclass, field
 
 from cachelint.fix.edits import Rewrite
@@ -95,6 +96,11 @@ def _literal(item: Field, site: Site, ref: Seq) -> Shape | None:
     return Shape(item, parts, isinstance(value, ast.Dict), not isinstance(value, ast.Tuple), doubt)
 
 
+def _literal_code(key: object) -> str:
+    """A key as code, strings in the quotes that formatters use."""
+    return json.dumps(key) if isinstance(key, str) and key.isascii() else repr(key)
+
+
 def _is_mutable(value: ast.expr | None, ref: Seq) -> bool:
     if isinstance(value, (ast.List, ast.ListComp)):
         return True
@@ -143,7 +149,7 @@ def take_apart(shape: Shape, site: Site, place: Placement, attributes: set[str])
         if part.kind == TENSOR:
             wanted = part.node.id if isinstance(part.node, ast.Name) else str(stem)
             if base is not None:
-                slot = f"{base}[{part.key!r}]"
+                slot = f"{base}[{_literal_code(part.key)}]"
             elif isinstance(part.node, ast.Name) and not site.flow.rebound_between(
                 part.node.id, site.flow.top(pair.statement), end
             ):
@@ -159,7 +165,7 @@ def take_apart(shape: Shape, site: Site, place: Placement, attributes: set[str])
                 attribute = f"{name}_{attribute}" if not attribute.startswith(f"{name}_") else f"{attribute}_"
             attributes.add(attribute)
             shape.hosts[part.key] = attribute
-            source = f"{base}[{part.key!r}]" if base is not None else code
+            source = f"{base}[{_literal_code(part.key)}]" if base is not None else code
             lines.append(f"{receiver}.{attribute} = {source}")
     inner = [use.node for use in site.routine.uses if use.kind == "load" and _within(use.node, pair.value)]
     if inner:
@@ -217,7 +223,7 @@ def _rebuilt(shape: Shape, codes: dict[object, str], receiver: str) -> str:
     assert shape.parts is not None
     items = [_code(part, codes, shape, receiver) for part in shape.parts]
     if shape.dictionary:
-        return "{" + ", ".join(f"{p.key!r}: {code}" for p, code in zip(shape.parts, items, strict=True)) + "}"
+        return "{" + ", ".join(f"{_literal_code(p.key)}: {code}" for p, code in zip(shape.parts, items, strict=True)) + "}"
     if shape.mutable:
         return f"[{', '.join(items)}]"
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
@@ -324,6 +330,8 @@ def _run(shape: Shape, reader: Reader) -> list[str]:
         reader.replace(name, name)
         return ["*_"]
     local = reader.bind(name)
+    if not shape.mutable:
+        reader.tuples.add(local)
     if not shape.mutable and not _list_will_do(reader, local, name):
         reader.lines.append(f"{local} = tuple({local})")
     return [f"*{local}"]

@@ -18,8 +18,9 @@ from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine
 from cachelint.index.module import FunctionNode
 from cachelint.fix.functions.slices import FULL, NoSlice, Slice, Slicer, Step
 from cachelint.infer.optable import operators
+from cachelint.infer.symbols import settle
 from cachelint.infer.values import DEVICE, HOST, NONE, Seq
-from cachelint.model import Applicability, Finding
+from cachelint.model import Applicability, FieldClass, Finding, Storage
 
 
 @dataclass
@@ -440,6 +441,7 @@ class _Assembly:
     def choose_slices(self, placements: dict[int, dict[str, Placement]]) -> dict[str, Slice]:
         """The fields that are derived again in backward, with their slices."""
         self.saved_names: dict[str, str] = {}
+        self.kept: dict[str, str] = {}
         if len(self.sites) != 1 or len(self.channels) != 1 or self.channels[0].api != "save_for_backward":
             return {}
         channel, site = self.channels[0], self.sites[0]
@@ -470,6 +472,10 @@ class _Assembly:
                 if direct is not None:
                     saved.add(direct)
         slicer = self.slicer(site, reader)
+        kept = self.kept_hosts(site)
+        fields: dict[str, tuple[ast.expr, ast.stmt] | None] = {name: None for name in kept}
+        fields.update({item.name: candidates.get(item.name) for item in self.fields if not item.container})
+        slicer.fields = fields
         chosen: dict[str, Slice] = {}
         while True:
             slicer = _with_saved(slicer, saved)
@@ -489,11 +495,29 @@ class _Assembly:
                     slicer = _with_saved(slicer, saved)
             if set(chosen) == before:
                 break
+        slicer.fields = {name: known if name in chosen else None for name, known in fields.items()}
+        self.kept = {name: f"{reader.routine.receiver}.{name}" for name in kept}
         result = {}
         for name in chosen:
             value, statement = candidates[name]
             result[name] = slicer.slice(value, statement, end)
         return result
+
+    def kept_hosts(self, site: Site) -> set[str]:
+        """Host values that stay on ctx: set once, in the body of forward, and never again."""
+        safe = {
+            field_.field
+            for scope in self.family.scopes
+            for field_ in scope.context.report.fields
+            if field_.cls is FieldClass.SAFE and field_.storage is Storage.HOST
+        }
+        found: set[str] = set()
+        for use in site.routine.of("store"):
+            pair = site.pair(use)
+            once = sum(len(r.of("store", use.field)) + len(r.of("delete", use.field)) for r in self.family.routines) == 1
+            if use.field in safe and once and pair.plain and site.flow.is_top(pair.statement):
+                found.add(use.field)
+        return found
 
     def already_saved(self, site: Site, place: Placement, reader: Reader) -> dict[str, str]:
         """Forward's names that the present call saves, with the names that backward unpacks them to."""
@@ -723,7 +747,7 @@ class _Assembly:
         """The steps of all slices in the order of forward, each once, with the names of backward."""
         site = self.sites[0]
         flow = site.flow
-        receiver = reader.routine.receiver
+        receiver, own_name = reader.routine.receiver, site.routine.receiver
         names = {**inputs, **{host: f"{receiver}.{attribute}" for host, attribute in self.hosts.items()}}
         steps: dict[int, dict[ast.expr, Step]] = {}
         ends: dict[int, list[str]] = {}
@@ -749,13 +773,13 @@ class _Assembly:
             for field_name in ends.get(index, ()):
                 value = slices[field_name].value
                 assert value is not None
-                code = renamed(f"({self.text.source(value)})", names)[1:-1]
+                code = renamed(f"({self.text.source(value)})", names, own_name, {**self.kept, **bound})[1:-1]
                 local = reader.bind(field_name)
                 bound[field_name] = local
                 reader.lines.append(f"{local} = {code}")
             fresh: dict[str, str] = {}
             for step in steps.get(index, {}).values():
-                right = renamed(f"({self.text.source(step.value)})", names)[1:-1]
+                right = renamed(f"({self.text.source(step.value)})", names, own_name, {**self.kept, **bound})[1:-1]
                 own_: dict[str, str] = {}
                 for name in _names(step.target):
                     own_[name] = wanted.get((index, name)) or reader.flow.fresh(name, reader.taken)
@@ -767,7 +791,7 @@ class _Assembly:
 
 
 def _with_saved(slicer: Slicer, saved: set[str]) -> Slicer:
-    return Slicer(slicer.routine, slicer.kinds, frozenset(saved), slicer.mutated, slicer.externals, slicer.dotted)
+    return Slicer(slicer.routine, slicer.kinds, frozenset(saved), slicer.mutated, slicer.externals, slicer.dotted, slicer.fields)
 
 
 def _argument(call: ast.Call, node: FunctionNode, name: str) -> ast.expr | None:
@@ -800,8 +824,8 @@ def _dead(site: Site, name: str, gone: set[ast.AST]) -> bool:
 def _kinds(scope: Scope, routine: Routine) -> dict[str, int]:
     """What each input of a forward or setup_context is, by its name there."""
     analysis = scope.context.analysis
-    settled = analysis.machine.settled
-    kinds = {name: outcome.kinds for name, outcome in settled.items()}
+    settled, symbols = analysis.machine.settled, analysis.machine.symbols
+    kinds = {name: (settled.get(name) or settle(symbol)).kinds for name, symbol in symbols.items()}
     parameters = list(analysis.parameters)
     if SETUP not in routine.roles:
         return {name: kinds[name] for name in parameters if name in kinds}

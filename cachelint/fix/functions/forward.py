@@ -155,7 +155,7 @@ class Site:
         that binds the local last (-1 for a parameter). Such a field can be saved anywhere behind that."""
         flow = self.flow
         pairs = self.pairs(name)
-        if len(pairs) != 1 or not pairs[0].plain or not flow.is_top(pairs[0].statement):
+        if len(pairs) != 1 or not pairs[0].plain or not self.surely(pairs[0]):
             return None
         value = pairs[0].value
         if not isinstance(value, ast.Name) or not (value.id in flow.parameters or value.id in flow.bindings):
@@ -177,7 +177,7 @@ class Site:
         if len(pairs) != 1 or not pairs[0].plain:
             return None
         pair = pairs[0]
-        if not isinstance(pair.value, ast.Name) or not flow.is_top(pair.statement):
+        if not isinstance(pair.value, ast.Name) or not self.surely(pair):
             return None
         local = pair.value.id
         if local not in flow.parameters and local not in flow.bindings:
@@ -188,6 +188,28 @@ class Site:
         last = max([place.index, *(flow.top(use.node) for use in self.routine.of("load", name))])
         end = len(flow.node.body) if place.kind == "collect" else last
         return None if flow.rebound_between(local, index, end) else local
+
+    def surely(self, pair: Pair) -> bool:
+        """Whether a write is as good as unconditional: it stands in the body, or under a test of its own value for
+        None (``if bias is not None: ctx.bias = bias``) that has more to do."""
+        flow = self.flow
+        if flow.is_top(pair.statement):
+            return True
+        parent = flow.parents.get(pair.statement)
+        if not isinstance(parent, ast.If) or not flow.is_top(parent) or pair.statement not in parent.body:
+            return False
+        test = parent.test
+        known = (
+            isinstance(test, ast.Compare)
+            and len(test.ops) == 1
+            and isinstance(test.ops[0], ast.IsNot)
+            and isinstance(test.comparators[0], ast.Constant)
+            and test.comparators[0].value is None
+            and isinstance(test.left, ast.Name)
+            and isinstance(pair.value, ast.Name)
+            and test.left.id == pair.value.id
+        )
+        return known and len(parent.body) > 1 and not flow.bindings.get(pair.value.id)  # type: ignore[union-attr]
 
     def local(self, name: str, place: Placement, needed: Sequence[str] = ()) -> str:
         """Turn a field into a local of forward; its name."""

@@ -42,11 +42,13 @@ class Step:
 @dataclass
 class Slice:
     """``steps`` are the assignments of forward to run, in order; ``value`` is the expression of the field itself.
-    ``tensors`` are the names at which it stops, ``hosts`` those kept on ctx."""
+    ``tensors`` are the names at which it stops, ``fields`` the other fields that it reads off the receiver, ``hosts`` the
+    names of host values, which stay on ctx."""
 
     steps: list[Step] = field(default_factory=list)
     value: ast.expr | None = None
     tensors: list[str] = field(default_factory=list)
+    fields: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
     size: int = FULL
 
@@ -66,6 +68,8 @@ class Slicer:
     mutated: frozenset[str]
     externals: frozenset[str]
     dotted: Mapping[str, str]
+    fields: Mapping[str, tuple[ast.expr, ast.stmt] | None] = field(default_factory=dict)
+    """Fields that a slice may read: None for one that is in backward anyway, else its value and where it is written."""
 
     def slice(self, value: ast.expr, statement: ast.stmt, end: int) -> Slice:
         """The slice for ``value`` as it is at ``statement``; the tensors must still be bound to the same at the
@@ -124,15 +128,29 @@ class Slicer:
             go(node.test)
             return max(go(node.body), go(node.orelse))
         if isinstance(node, ast.Attribute):
+            if isinstance(node.value, ast.Name) and node.value.id == self.routine.receiver:
+                return self.own_field(node, at, end, out, steps, depth)
             return self.attribute(node, go)
         if isinstance(node, ast.Call):
             return self.call(node, go)
         raise NoSlice(f"`{ast.unparse(node)[:40]}` is not a plain tensor operation")
 
+    def own_field(self, node: ast.Attribute, at: int, end: int, out: Slice, steps: _Steps, depth: int) -> int:
+        """Another field of the receiver, which backward has as well."""
+        if node.attr not in self.fields:
+            raise NoSlice(f"it reads `{ast.unparse(node)}`")
+        _add(out.fields, node.attr)
+        known = self.fields[node.attr]
+        if known is None:
+            return FULL
+        value, statement = known
+        index = self.routine.flow.top(statement)
+        if index >= at:
+            raise NoSlice(f"it reads `{ast.unparse(node)}` before it is set")
+        return self.visit(value, index, end, out, {}, depth + 1)
+
     def attribute(self, node: ast.Attribute, go) -> int:  # type: ignore[no-untyped-def]
         table = operators()
-        if isinstance(node.value, ast.Name) and node.value.id == self.routine.receiver:
-            raise NoSlice(f"it reads `{ast.unparse(node)}`")
         text = self.library(node)
         if text is not None:
             return 0
