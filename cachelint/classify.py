@@ -106,7 +106,7 @@ def _fields(analysis: Analysis, settings: Settings) -> list[FieldReport]:
         full = carried(value)
         registered = bool(saved and full.roots & saved) and verdict.cls is not FieldClass.SAFE
         read = name in reads or escaped
-        best = max(events, key=lambda e: (_weight(e.value), -e.order))
+        best = max(events, key=lambda e: (_weight(_kept(e.value, analysis)), -e.order))
         reports.append(_report(name, best.node, verdict, registered, read, analysis, best.file))
     reports.extend(_saved_reports(analysis, outputs, {r.field for r in reports}, settings))
     for store, value in held.slots(analysis):
@@ -122,7 +122,8 @@ def _kept(value: Value, analysis: Analysis) -> Value:
         captures = held.captured(value)
         if captures is not None:
             return captures
-    if isinstance(ref, (Inst, Seq)) and held.is_layer(value, analysis):
+    shared = isinstance(ref, Inst) and "side-channel" in value.tags  # an object of the module's: a handle, too
+    if shared or (isinstance(ref, (Inst, Seq)) and held.is_layer(value, analysis)):
         return Value(HOST, tags=frozenset(("handle",)), why=value.why)
     return value
 

@@ -18,7 +18,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         return
     read = {r.field for r in analysis.log.reads if r.phase == "forward" and not r.unset}
     for field in candidates:
-        if field.field in read or _read_here(field.field, context) or _read_elsewhere(field.field, context):
+        if field.field in read or field.field in analysis.log.api or _read_here(field.field, context) or _read_elsewhere(field.field, context):
             continue
         place = _write(field, context)
         if place is not None:

@@ -4,57 +4,82 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import complete, facts
-from cachelint.collect.log import Exit, Read, ReceiverLog, Write
+from cachelint.checks.support import complete, facts, statements
+from cachelint.collect.log import Exit, Path, Read, ReceiverLog, Write
 from cachelint.infer.analysis import Analysis
 from cachelint.model import FieldReport, Finding
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_GRAD_MODE = ("grad", "inference", "exporting", "compiling", "scripting", "tracing")
+_NO_NAMES = frozenset(("None", "True", "False", "is", "not", "and", "or", "in", "Eq"))
+_GRAD_MODE = re.compile(r"grad|inference|exporting|compiling|scripting|tracing")
+"""What a branch asks that wants to know whether a backward will come at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """A field that one way out of forward leaves unset, and the read that minds."""
+
+    field: FieldReport
+    write: Write
+    exit: Exit
+    read: Read
 
 
 def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
-    """Fields that one return of forward leaves surely set and another does not, and that backward reads all the same."""
+    """Fields that one return of forward leaves surely set and another does not. One finding for each way out."""
     analysis = context.analysis
     log, unit = analysis.log, analysis.unit
-    if len(log.exits) + len(log.branches) < 2 or unit.trainer or not complete(analysis):
+    if not log.branches or unit.trainer or not complete(analysis):
         return
-    exits = _exits(analysis)
     instance = unit.dialect.name in ("layer", "graph-node")
+    gaps: dict[int, list[_Gap]] = {}
+    exits = _exits(analysis)
     for field in context.report.fields:
-        if not field.read or field.persistent:
-            continue
-        writes = [w for w in log.writes if w.field == field.field and w.phase == "forward"]
-        functions = {w.function for w in writes}
-        own = [e for e in exits if e.function in functions]
-        if not writes or len(functions) != 1 or not own or any(field.field in w.guards for w in writes):
-            continue
-        missing = [e for e in own if field.field not in e.set]
-        if not missing or len(missing) == len(own) and all(not w.path for w in writes):
-            continue
-        if not instance and field.field in log.initial or _excused(writes, missing, log, analysis, instance):
-            continue
-        read = _read(field, writes, log, analysis, instance)
-        if read is not None:
-            yield _finding(context, rule, field, writes, missing[0], read, instance)
+        if field.read and not field.persistent:
+            gap = _gap(field, exits, analysis, instance)
+            if gap is not None:
+                gaps.setdefault(id(gap.exit.node), []).append(gap)
+    for found in gaps.values():
+        names = ", ".join(f"`{gap.field.field}`" for gap in found[:3])
+        names += f" and {len(found) - 3} more" if len(found) > 3 else ""
+        verb, them = ("is", "it") if len(found) == 1 else ("are", "them")
+        first = found[0]
+        if instance:
+            what = f"{names} still {'holds' if len(found) == 1 else 'hold'} the value of an earlier call"
+        else:
+            what = f"{names} {verb} not set"
+        node = first.exit.node
+        line = node.lineno if isinstance(node, ast.Return) else getattr(node, "end_lineno", 0)
+        where = getattr(first.read.node, "lineno", 0)
+        yield context.at(
+            rule,
+            first.write.node,
+            f"{what} when forward leaves by line {line}, and backward reads {them} (line {where}). "
+            f"Set or clear {them} on every path",
+            field=first.field,
+        )
 
 
-def _finding(
-    context: TypeContext, rule: Rule, field: FieldReport, writes: list[Write], exit_: Exit, read: Read, instance: bool
-) -> Finding:
-    line = getattr(exit_.node, "lineno", 0)
-    line = exit_.node.lineno if isinstance(exit_.node, ast.Return) else line
-    what = "still holds the value of an earlier call" if instance else "is not set"
-    return context.at(
-        rule,
-        writes[0].node,
-        f"`{field.field}` {what} when forward leaves by line {line}, and backward reads it (line {read.node.lineno}). "  # type: ignore[attr-defined]
-        "Set or clear it on every path",
-        field=field,
-    )
+def _gap(field: FieldReport, exits: list[Exit], analysis: Analysis, instance: bool) -> _Gap | None:
+    log = analysis.log
+    writes = [w for w in log.writes if w.field == field.field and w.phase == "forward"]
+    functions = {w.function for w in writes}
+    own = [e for e in exits if e.function in functions]
+    if len(functions) != 1 or not own or any(field.field in w.guards for w in writes):
+        return None
+    missing = [e for e in own if field.field not in e.set]
+    if not missing or (len(missing) == len(own) and not any(w.path for w in writes)):
+        return None
+    if not instance and _has_default(field.field, analysis):
+        return None
+    if _excused(writes, missing, analysis, instance):
+        return None
+    read = _read(field.field, writes, analysis, instance)
+    return None if read is None else _Gap(field, writes[0], missing[0], read)
 
 
 def _exits(analysis: Analysis) -> list[Exit]:
@@ -64,68 +89,103 @@ def _exits(analysis: Analysis) -> list[Exit]:
     return [e for e in analysis.log.exits if e.function in names and e.file == path]
 
 
-def _excused(writes: list[Write], missing: list[Exit], log: ReceiverLog, analysis: Analysis, instance: bool) -> bool:
-    """Whether the branch asks whether there will be a backward at all, or, for a layer, something that never changes."""
-    tests = [log.branches[branch].test for w in writes for branch, _ in w.path if branch in log.branches]
-    tests += [log.branches[branch].test for e in missing for branch, _ in e.path if branch in log.branches]
-    if any(arm in ("body",) or arm.startswith(("except", "case")) for w in writes for _, arm in w.path):
+def _has_default(name: str, analysis: Analysis) -> bool:
+    """Whether the constructor or the class body gives the attribute a value."""
+    info = analysis.unit.info
+    if name in analysis.log.initial:
         return True
-    if any(word in ast.unparse(test) for test in tests for word in _GRAD_MODE):
+    return info is not None and any(name in owner.members for owner in analysis.machine.mro(info))
+
+
+def _excused(writes: list[Write], missing: list[Exit], analysis: Analysis, instance: bool) -> bool:
+    """Whether the branch asks if there will be a backward at all, or, for a layer, something that never changes."""
+    log = analysis.log
+    if any(arm == "body" or arm.startswith(("except", "case")) for w in writes for _, arm in w.path):
         return True
+    paths = [w.path for w in writes] + [e.path for e in missing]
+    tests = list(_tests(paths, log))
+    if any(_asks_for_backward(test, analysis) for test in tests):
+        return True
+    for exit_ in missing:
+        if any(_GRAD_MODE.search(ast.unparse(statement)) for statement in _arm(exit_, log)):
+            return True
     # A branch of a layer that asks its configuration goes the same way in every call.
     return instance and bool(tests) and all(_constant(test, analysis) for test in tests)
 
 
+def _tests(paths: Iterable[Path], log: ReceiverLog) -> Iterator[ast.expr]:
+    seen: set[int] = set()
+    for path in paths:
+        for branch, _ in path:
+            if branch in log.branches and branch not in seen:
+                seen.add(branch)
+                yield log.branches[branch].test
+
+
+def _arm(exit_: Exit, log: ReceiverLog) -> Iterator[ast.stmt]:
+    """The statements of the branch that leaves early."""
+    if exit_.path:
+        branch, arm = exit_.path[-1]
+        node = log.branches.get(branch)
+        if isinstance(node, ast.If):
+            yield from (
+                s for s in (node.body if arm == "then" else node.orelse) if isinstance(s, (ast.Assert, ast.Expr))
+            )
+
+
+def _asks_for_backward(test: ast.expr, analysis: Analysis) -> bool:
+    """A test of the gradient mode, of the receiver itself, or of a local name that stands for one of these."""
+    text = ast.unparse(test)
+    if _GRAD_MODE.search(text):
+        return True
+    names = {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}
+    attributed = {n.value.id for n in ast.walk(test) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
+    for method in (*analysis.unit.forward, *analysis.unit.setup):
+        parameters = [a.arg for a in (*method.node.args.posonlyargs, *method.node.args.args)]
+        if parameters and parameters[0] in names - attributed:
+            return True
+        for statement in statements(method.node.body):
+            if isinstance(statement, ast.Assign) and any(
+                isinstance(t, ast.Name) and t.id in names for t in statement.targets
+            ):
+                if _GRAD_MODE.search(ast.unparse(statement.value)):
+                    return True
+    return False
+
+
 def _constant(test: ast.expr, analysis: Analysis) -> bool:
-    """Whether a test reads only attributes that the constructor sets and forward does not."""
+    """Whether a test reads only module constants, and attributes that the constructor sets and forward does not."""
     written = {w.field for w in analysis.log.writes if w.phase == "forward"} | {"training"}
     for node in ast.walk(test):
-        if (
-            isinstance(node, ast.Name)
-            and isinstance(node.ctx, ast.Load)
-            and node.id not in ("self", "len", "isinstance")
-        ):
-            if node.id.isupper():
-                continue
+        if isinstance(node, ast.Name) and node.id not in ("self", "len", "isinstance") and not node.id.isupper():
             return False
         if isinstance(node, ast.Attribute) and node.attr in written:
             return False
     return True
 
 
-def _read(field: FieldReport, writes: list[Write], log: ReceiverLog, analysis: Analysis, instance: bool) -> Read | None:
+def _read(field: str, writes: list[Write], analysis: Analysis, instance: bool) -> Read | None:
     """A read of backward that the missing path reaches: no test of backward tells the paths apart."""
+    log = analysis.log
     entries = {m.node.name for m in analysis.unit.backward}
-    known = set().union(*(facts(w.path, log) for w in writes))
-    words = {word for text, _ in known for word in _words(text)}
-    guarded = _kept_words(log)
+    words = {word for w in writes for text, _ in facts(w.path, log) for word in _words(text)}
     for read in log.reads:
-        if read.field != field.field or read.phase != "backward" or read.file != analysis.unit.module.path:
+        if read.field != field or read.phase != "backward" or read.file != analysis.unit.module.path:
             continue
-        if not read.sure or read.function not in entries or _asked(read, field.field):
+        if not read.sure or read.function not in entries or _asked(read, field):
             continue
-        tests = facts(read.path, log)
-        asked = {word for text, _ in tests for word in _words(text)}
         if instance:
-            if asked & (words | guarded) - {field.field, "self"}:
-                continue
-            return read
-        if not read.path and not _left_earlier(read, log):
+            asked = {word for text, _ in facts(read.path, log) for word in _words(text)}
+            if not asked & words - {field, "self"}:
+                return read
+        elif not read.path and read.function not in log.ended.values():
+            # Where backward may have returned before, a test that is not on the read's path told the paths apart.
             return read
     return None
 
 
-def _left_earlier(read: Read, log: ReceiverLog) -> bool:
-    """Whether backward may have returned before: then a test that is not on the read's path told the paths apart."""
-    return any(how == read.function for (branch, _), how in log.ended.items() if branch in log.branches)
-
-
-def _kept_words(log: ReceiverLog) -> set[str]:
-    return {w.field for w in log.writes if w.phase == "forward" and w.value.kinds == 1 and "has" in w.field}
-
-
 def _words(text: str) -> set[str]:
-    return set(_WORD.findall(text)) - {"None", "True", "False", "is", "not", "and", "or", "in", "Eq"}
+    return set(_WORD.findall(text)) - _NO_NAMES
 
 
 def _asked(read: Read, field: str) -> bool:
