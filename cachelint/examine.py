@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cachelint import facts, suppress
 from cachelint.cache import Record, module_name
@@ -26,6 +26,9 @@ from cachelint.source import Source, SourceError, decode, digest_of, display_pat
 
 NOTHING = b""
 """The head of a record for a file that yields nothing, whatever the other files say."""
+
+if TYPE_CHECKING:
+    from cachelint.index.project import Project
 
 _COLLECT_AT = 2_000_000
 """Objects made since the last collection after which a worker collects garbage: bounds its memory."""
@@ -45,8 +48,8 @@ class Engine:
     project: Callable[[str, list[str], Callable[[str], str | None], Callable[[str], bytes | None]], Any]
     analyze: Callable[[str, Any, Settings], FileResult]
     parse: Callable[[str, str], Any]
-    warm: Callable[[Any], None] = lambda project: None
-    bases: Callable[[Any, frozenset[str]], frozenset[str]] = lambda project, names: frozenset()
+    warm: Callable[[Any], None]
+    bases: Callable[[Any, frozenset[str]], frozenset[str]]
     name: str = ""
 
 
@@ -56,20 +59,27 @@ def default_engine() -> Engine:
     from cachelint.index.lower import check
     from cachelint.index.project import Project
 
-    def warm(project: Project) -> None:
-        project.apply_files("")
-        _ = project.headers
+    return Engine(engine.wants, Project, engine.analyze, check, _warm, _bases)
 
-    def bases(project: Project, names: frozenset[str]) -> frozenset[str]:
-        found: set[str] = set()
-        pending = list(names)
-        while pending:
-            for _, parents in project.headers.get(pending.pop(), ()):
-                pending += (name for name in parents if name not in found)
-                found.update(parents)
-        return frozenset(found)
 
-    return Engine(wants=engine.wants, project=Project, analyze=engine.analyze, parse=check, warm=warm, bases=bases)
+def _warm(project: Project) -> None:
+    from cachelint.checks import rules
+    from cachelint.infer.optable import operators
+
+    operators()
+    rules()
+    project.apply_files("")
+    _ = project.headers
+
+
+def _bases(project: Project, names: frozenset[str]) -> frozenset[str]:
+    found: set[str] = set()
+    pending = list(names)
+    while pending:
+        for _, parents in project.headers.get(pending.pop(), ()):
+            pending += (name for name in parents if name not in found)
+            found.update(parents)
+    return frozenset(found)
 
 
 class TimeUp(BaseException):
@@ -95,6 +105,10 @@ class Job:
     _project: Any = None
     _read: dict[str, bytes | None] = field(default_factory=dict)
     _sources: dict[str, Source] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to a process that is not forked: nothing that it can compute itself."""
+        return self.__dict__ | {"_project": None, "_read": {}, "_sources": {}}
 
     def prepare(self) -> None:
         """Compute what all workers share, before they are forked."""

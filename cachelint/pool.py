@@ -20,6 +20,10 @@ GRACE = 10.0
 """Seconds beyond the limit of an item after which its worker is killed: it did not heed the limit itself."""
 
 
+METHOD = "fork" if sys.platform == "linux" else "spawn"
+"""How processes start: forked ones share what was read and computed before, but not every system forks safely."""
+
+
 class Job(Protocol):
     """What a worker does. A job is handed to the workers once, by fork where there is one and pickled otherwise."""
 
@@ -105,11 +109,10 @@ class _Worker:
     """One process, the pipe to it, and the items that it still owes."""
 
     def __init__(self, job: Job, others: Iterable[_Worker]) -> None:
-        method = "fork" if sys.platform == "linux" else "spawn"
-        context: Any = multiprocessing.get_context(method)
+        context: Any = multiprocessing.get_context(METHOD)
         self.connection, theirs = context.Pipe()
         # A forked child has copies of our ends of all pipes; while it keeps them open, nobody sees this end close.
-        inherited = [self.connection, *(other.connection for other in others)] if method == "fork" else []
+        inherited = [self.connection, *(other.connection for other in others)] if METHOD == "fork" else []
         self.process = context.Process(target=_serve, args=(theirs, job, inherited), daemon=True)
         self.process.start()
         theirs.close()

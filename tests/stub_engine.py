@@ -113,4 +113,12 @@ def _recurse(depth: int) -> int:
     return _recurse(depth + 1) + 1
 
 
-ENGINE = Engine(wants=wants, project=Project, analyze=analyze, parse=parse, name="stub")
+def warm(project: Project) -> None:
+    """Nothing to compute beforehand."""
+
+
+def bases(project: Project, names: frozenset[str]) -> frozenset[str]:
+    return frozenset()
+
+
+ENGINE = Engine(wants, Project, analyze, parse, warm, bases, name="stub")

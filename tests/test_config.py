@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cachelint import select
+from cachelint import catalogue, select
 from cachelint.config import KEYS, Config, ConfigError, Configs, effective, key_lines
 from cachelint.settings import ContractSpec, Settings
 
@@ -199,6 +200,13 @@ def test_lines_of_keys() -> None:
     assert key_lines(text, ("tool", "cachelint")) == {
         "select": 4, "contract": 7, "contract.module": 7, "per-file-ignores": 8, "per-file-ignores.t/*.py": 9
     }  # fmt: skip
+
+
+def test_the_rules_are_those_of_the_catalogue() -> None:
+    assert select.known() == select.BUILT_IN | catalogue.names()
+    folder = catalogue.folder()
+    rules = {path.name: tomllib.loads(path.read_text(encoding="utf-8")) for path in folder.glob("CL*.toml")}
+    assert select.off_by_default() == {rule["code"] for rule in rules.values() if not rule["default"]}
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,20 @@ def test_processes_say_the_same_as_one(tmp_path: Path) -> None:
         assert getattr(alone, name) == getattr(together, name)
 
 
+def test_processes_that_are_not_forked_say_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "import torch\nclass {0}(torch.autograd.Function):\n" + LAYER.partition("\n")[2].replace(
+        "...", "ctx.x = x", 1
+    )
+    _project(tmp_path, **{name: text.format(name.upper()) for name in "abc"})
+    monkeypatch.setattr("cachelint.pool.METHOD", "spawn")
+    configs = Configs(str(tmp_path))
+    alone, together = (
+        run(["."], configs, options, cwd=str(tmp_path)) for options in (Options(jobs=1, use_cache=False), POOL)
+    )
+    assert [one.type for one in alone.types] == ["A", "B", "C"]
+    assert (together.types, together.findings, together.errors) == (alone.types, alone.findings, ())
+
+
 @pytest.mark.parametrize(
     ("word", "message"),
     [

@@ -1,0 +1,9 @@
+"""Settings that hold for all tests."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no reason to fail: what takes long is measured in benchmarks, not here.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
