@@ -53,10 +53,13 @@ def _by_chunk(source: Text, edits: list[Edit]) -> list[tuple[int, int, list[Edit
 
 
 def _rewrite_chunk(text: str, offset: int, edits: list[Edit], claims: Sequence[Claim]) -> str:
+    tail = "\r" if text.endswith("\r") else ""  # libcst loses a carriage return at the end
     try:
-        module = cst.parse_module(text)
+        module = cst.parse_module(text.removesuffix("\r"))
     except cst.ParserSyntaxError as error:
         raise CannotRewrite(f"line {offset + error.raw_line}: not understood by the rewriter") from error
+    if module.code + tail != text:
+        raise CannotRewrite(f"line {offset + 1}: the rewriter would not leave the text around its edits as it is")
     wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
     positions = cast("dict[cst.CSTNode, CodeRange]", wrapper.resolve(PositionProvider))
     if claims:
@@ -66,7 +69,7 @@ def _rewrite_chunk(text: str, offset: int, edits: list[Edit], claims: Sequence[C
     if worker.left:
         line = min(edit.span.line for edit in worker.left)
         raise CannotRewrite(f"line {line}: the place of an edit was not found")
-    return result.code
+    return result.code + tail
 
 
 class _Checker(cst.CSTVisitor):
@@ -222,6 +225,7 @@ class _Rewriter(cst.CSTTransformer):
                 edits = self.edits_of(before.body[0])
                 gone = whole and any(isinstance(e, Rewrite) and not e.lines for e in edits)
                 pieces = self.smalls(before.body, line.body)
+                gone |= not pieces
                 comment = line.trailing_whitespace.comment
                 if gone:
                     pending += line.leading_lines
@@ -271,7 +275,7 @@ class _Rewriter(cst.CSTTransformer):
             edits = self.edits_of(before)
             ahead, behind = self.around(edits)
             new = next((e for e in edits if isinstance(e, Rewrite)), None)
-            if ahead or behind or (new is not None and new.lines):
+            if ahead or (new is not None and new.lines):
                 flush()
             out += ahead
             if new is None:

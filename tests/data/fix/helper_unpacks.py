@@ -1,0 +1,19 @@
+import torch
+from torch.autograd import Function
+
+
+def _reach(ctx, g):
+    x, w = ctx.saved_tensors
+    return g * w * ctx.t, g * x
+
+
+class HelperUnpacks(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.t = torch.tanh(x) @ w
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        return _reach(ctx, g)

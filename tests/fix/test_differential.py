@@ -1,0 +1,101 @@
+"""Generated programs mean the same after the fix, differentiate right where they did not, and survive poison."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fix import programs
+from tests.fix.differential import compare, fixed, module_of, poison_clean
+from tests.fix.programs import T
+
+CI_SECONDS = 45.0
+FOUND = sorted((Path(__file__).parent.parent / "data" / "found").glob("*.py"))
+
+
+class Drawn:
+    """Choices that hypothesis makes, and shrinks."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.data = data
+
+    def pick(self, options: Sequence[T]) -> T:
+        return self.data.draw(st.sampled_from(options))
+
+    def flip(self, chance: float = 0.5) -> bool:
+        return self.data.draw(st.floats(0, 1, exclude_max=True)) < chance
+
+
+class Seeded:
+    """Choices by a number."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def pick(self, options: Sequence[T]) -> T:
+        return self.random.choice(options)
+
+    def flip(self, chance: float = 0.5) -> bool:
+        return self.random.random() < chance
+
+
+def check(program: programs.Program, *, poison: bool) -> None:
+    outcome = fixed(program.text)
+    assert not compare(program, outcome.text), program.text + "\n----\n" + outcome.text
+    assert all(refusal.kind != "internal error" for refusal in outcome.refused), outcome.refused
+    again = fixed(outcome.text)
+    assert again.text == outcome.text
+    if poison and not outcome.refused and not outcome.skipped:
+        assert not poison_clean(outcome.text), outcome.text
+
+
+def test_three_hundred_programs() -> None:
+    """In CI, as many as there is time for."""
+    end = time.monotonic() + CI_SECONDS
+    done = 0
+    for seed in range(300):
+        if time.monotonic() > end:
+            break
+        check(programs.make(Seeded(seed)), poison=seed % 10 == 0)
+        done += 1
+    assert done >= 30, "the machine is too slow to test anything"
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_programs_that_hypothesis_draws(data: st.DataObject) -> None:
+    check(programs.make(Drawn(data)), poison=False)
+
+
+@pytest.mark.nightly
+def test_five_thousand_programs() -> None:
+    for seed in range(1_000, 6_000):
+        check(programs.make(Seeded(seed)), poison=True)
+
+
+def test_most_habits_are_fixed() -> None:
+    """A remedy that refuses everything would pass the tests above."""
+    applied = refused = 0
+    for seed in range(40):
+        outcome = fixed(programs.make(Seeded(seed)).text)
+        applied += sum(len(plan.findings) for plan in outcome.applied)
+        refused += len(outcome.refused) + len(outcome.skipped)
+    assert applied > 80
+    assert refused <= 0.05 * applied
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda p: p.stem)
+def test_what_went_wrong_once_stays_right(path: Path) -> None:
+    """Each file has ``Fn`` and a ``check(Fn)`` that raises when the fix breaks it."""
+    text = path.read_text()
+    outcome = fixed(text)
+    assert outcome.text != text or text.startswith("# left alone")
+    for version in (text, outcome.text):
+        module = module_of(version)
+        module.check(module.Fn)
