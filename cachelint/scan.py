@@ -94,7 +94,6 @@ def scan(text: str) -> Scan:
                 first = 0
             line, line_start = line + 1, end
         elif kind == "joined":
-            first = first or line
             line, line_start = line + 1, end
         else:
             first = first or line

@@ -24,6 +24,7 @@ _OURS = re.compile(
     r"#\s*cachelint:\s*(?P<kind>file-ignore|ignore)(?![\w-])(?P<bracket>\s*\[(?P<codes>[^\]]*)\])?", re.IGNORECASE
 )
 _SPLIT = re.compile(r"[\s,]+")
+_NAMED = re.compile(rb"noqa[^\r\n]*\bcl\d")
 _OUR_CODE = re.compile(r"CL\d*\Z", re.IGNORECASE)
 
 
@@ -60,9 +61,12 @@ class Outcome:
     suppressed: tuple[Finding, ...]
 
 
-def mentions(raw: bytes) -> bool:
-    """Whether a file may hold a suppression comment that can be reported as unused."""
-    return b"cachelint" in raw.lower() or (b"noqa" in raw.lower() and b"CL" in raw.upper())
+def mentions(raw: bytes, bare: bool = False) -> bool:
+    """Whether a file may hold a suppression comment; without ``bare``, one that can be reported as unused."""
+    lower = raw.lower()
+    if b"cachelint" in lower:
+        return True
+    return b"noqa" in lower and (bare or _NAMED.search(lower) is not None)
 
 
 def directives(text: str, found: Scan | None = None) -> tuple[Directive, ...]:
@@ -90,10 +94,9 @@ def apply(findings: Sequence[Finding], source: Source, unused: bool = True) -> O
     ``findings`` must be all that the rules found in the file, selected or not: a comment for a rule that is switched
     off is not unused.
     """
-    if not mentions(source.raw):
+    # Most files hold no such comment: a search in the bytes spares them the scan.
+    if not (mentions(source.raw, bare=True) if findings else unused and mentions(source.raw)):
         return Outcome(tuple(findings), ())
-    if not findings and not unused:
-        return Outcome((), ())
     text = source.text
     found = scan(text)
     comments = directives(text, found)

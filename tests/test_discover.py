@@ -7,12 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from unprivileged import open_folder, unprivileged
 
 from cachelint import discover
 from cachelint.config import Configs
 from cachelint.discover import Discovery, Found
 from cachelint.model import FileError
-from unprivileged import open_folder, unprivileged
 
 
 def _make(root: Path, *paths: str) -> None:

@@ -8,7 +8,7 @@ import tokenize
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cachelint.scan import Statement, scan
@@ -86,6 +86,13 @@ def test_agrees_with_tokenize_where_that_is_sure(text: str) -> None:
         scan(text)
         return
     assert _ours(text) == expected
+
+
+@example("\\\nx")
+@given(st.text(alphabet="x\\\n ", max_size=6))
+def test_lines_joined_before_anything_stands_on_them(text: str) -> None:
+    assert all(one.first <= one.last for one in scan(text).statements)
+    assert [one.first for one in scan("\\\nx").statements] == [2]
 
 
 def test_newer_strings() -> None:
