@@ -243,6 +243,8 @@ def test_figures_by_hand(code: Any) -> None:
     assert [pair.after.peak for pair in found.pairs] == [3 * block] * 3
     assert [pair.first for pair in found.pairs] == ["before", "after", "before"]
     assert [(each.name, each.at_peak) for each in found.owned_before] == [("a", True)]
+    # What is returned has no name of its own, and none from the code that measures.
+    assert sorted(live.owner for live in found.pairs[0].before.live) == ["", "a", "b", "input 0"]
     # The first of two equal peaks is the sum, whose operand a is: it must live there.
     assert [(each.name, each.at_peak, each.storage.died) for each in found.owned_after] == [("a", True, 2)]
     assert found.ok

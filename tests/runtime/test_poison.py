@@ -17,7 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from cachelint.runtime import Node, Parameter, SaverAware
+from cachelint.runtime import Node, Parameter, Persistent, SaverAware
 from cachelint.runtime.poison import Pattern, Poison, PoisonError, Proof, prove
 from cachelint.runtime.poison_fill import contents, overwrite, restore
 
@@ -591,6 +591,36 @@ def test_a_cache_that_outlives_the_step_is_tested_in_every_run() -> None:
             return (grad * self.table,)
 
     assert paths(prove(Lazy(), make(3, 5))) == ["self.table"]
+
+
+def test_persistent_memory_is_under_the_contract() -> None:
+    class Table(Node):
+        def __init__(self) -> None:
+            self.table = Persistent(name="table")
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.table.fetch(lambda: torch.arange(5.0) + 1)
+
+        def backward(self, grad: Tensor, x: Tensor) -> tuple[Tensor]:
+            table = self.table.get()
+            assert table is not None
+            return (grad * table,)
+
+    proof = prove(Table(), make(3, 5))
+    assert (proof.ok, proof.registered) == (True, 1)
+
+
+def test_what_was_overwritten_comes_back() -> None:
+    seen: list[Tensor] = []
+
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.e = x.exp()
+        seen.append(ctx.e)
+        return ctx.e * 1
+
+    assert not prove(function(forward, lambda ctx, grad: grad * ctx.e), make(4)).ok
+    assert len(seen) > 3
+    assert all(torch.equal(each, make(4).exp()) for each in seen)
 
 
 def test_a_layer_that_can_not_be_copied_is_tested_all_the_same() -> None:
