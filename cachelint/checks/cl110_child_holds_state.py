@@ -8,6 +8,10 @@ from cachelint.checks import Rule, TypeContext
 from cachelint.model import Finding
 
 
+_CONTRACT = frozenset(("Persistent", "Parameter"))
+"""Objects of the runtime that are there to hold memory."""
+
+
 def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     """Helper objects called from forward and backward, whose class is no layer and so has no findings of its own."""
     analysis = context.analysis
@@ -18,7 +22,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         return
     for child in context.composites.children(analysis):
         judged = context.composites.judge(child) if child.backward else None
-        if judged is None or judged.layer:
+        if judged is None or judged.layer or child.inst.info.name in _CONTRACT:
             continue
         kept = [field for field in judged.report.fields if field.flagged]
         if kept:

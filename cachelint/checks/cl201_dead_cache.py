@@ -40,39 +40,45 @@ def _write(field: FieldReport, context: TypeContext) -> ast.AST | None:
 
 def _read_here(name: str, context: TypeContext) -> bool:
     """Whether the type's own file reads an attribute of that name, by syntax, or names it in a string."""
-    module = context.analysis.unit.module
+    unit = context.analysis.unit
+    word = unit.name.rpartition(".")[2]
     quoted = (f'"{name}"', f"'{name}'")
-    for chunk in module.chunks:
+    for chunk in unit.module.chunks:
         if any(text in chunk.text for text in quoted):
             return True
         if f".{name}" in chunk.text:
-            for statement in module.statements(chunk):
+            # Another class's own field of the same name says nothing.
+            foreign = chunk.kind == "class" and word not in chunk.text
+            for statement in unit.module.statements(chunk):
                 for node in ast.walk(statement):
                     if isinstance(node, ast.Attribute) and node.attr == name and not isinstance(node.ctx, ast.Store):
-                        return True
+                        if not (foreign and isinstance(node.value, ast.Name) and node.value.id in ("self", "ctx")):
+                            return True
     return False
 
 
+def _is_test(path: str) -> bool:
+    folders, _, name = path.rpartition("/")
+    return name.startswith("test_") or "/tests" in folders or "/test/" in f"{folders}/"
+
+
 def _read_elsewhere(name: str, context: TypeContext) -> bool:
-    """Whether another file of the project may read it: one that mentions the class (for a layer, any) and ``.name``."""
+    """Whether another file may read it: ``something.name``, or ``self.name`` in a subclass."""
     unit, project = context.analysis.unit, context.project
     word = unit.name.rpartition(".")[2].encode()
+    field = re.escape(name.encode())
     needle = f".{name}".encode()
-    load = re.compile(rb"\." + re.escape(name.encode()) + rb"\b(?!\s*(?::[^=\n]*)?=[^=])")
-    own = re.compile(rb"\bself\." + re.escape(name.encode()) + rb"\b")
     quoted = (f'"{name}"'.encode(), f"'{name}'".encode())
+    load = re.compile(rb"(\bself)?\." + field + rb"\b(?!\s*(?::[^=\n]*)?=[^=])")
+    subclass = re.compile(rb"class\s+\w+\s*\([^)]*\b" + re.escape(word) + rb"\b")
     for path in project.files:
         if path == unit.module.path:
             continue
         data = project.raw(path)
-        mentions = word in data
-        if needle in data and (mentions or unit.receiver_is_self):
-            found = load.findall(data)
-            # Another class's own field of the same name says nothing, unless that class is one of ours.
-            if found and (mentions or len(found) > len(own.findall(data))):
-                project.used.add(path)
+        if needle in data and (word in data or (unit.receiver_is_self and not _is_test(path))):
+            inherits = word in data and subclass.search(data) is not None
+            if any(inherits or not found.group(1) for found in load.finditer(data)):
                 return True
-        if mentions and any(text in data for text in quoted):
-            project.used.add(path)
+        if word in data and any(text in data for text in quoted):
             return True
     return False
