@@ -15,7 +15,7 @@ from tests.fix import programs
 from tests.fix.differential import compare, fixed, module_of, poison_clean
 from tests.fix.programs import T
 
-CI_SECONDS = 45.0
+CI_SECONDS = 35.0
 FOUND = sorted((Path(__file__).parent.parent / "data" / "found").glob("*.py"))
 
 
