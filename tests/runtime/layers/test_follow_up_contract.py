@@ -56,7 +56,7 @@ SAVED = {
     "core.MoEGate": ("scores", "indices"),
     "hrm.HModule": ("combined_input",),
     "lora.LoraLinear": ("reduced",),
-    "loss.CrossEntropyLoss": ("softmax_output",),
+    "loss.CrossEntropyLoss": ("normalizer",),
     "nas.DARTSLayer": ("weights", "op_outputs"),
     "recurrent.SimpleRNN": ("before", "after"),
     "ssm.ComplexSSMState": SCAN,

@@ -147,5 +147,17 @@ def test_half_precision_loses_little_against_torch_in_float32() -> None:
     node = CrossEntropyLoss()
     exact = F.cross_entropy(logits.float(), targets)
     assert float(node.forward(logits, targets)) == pytest.approx(float(exact), rel=4e-3)
-    assert node.softmax_output is not None
-    assert node.softmax_output.dtype is torch.bfloat16
+    assert node.normalizer is not None
+    assert node.normalizer.dtype is torch.float32
+    assert node.normalizer.shape == (2, 64)
+
+
+def test_cross_entropy_with_masked_classes() -> None:
+    logits = torch.tensor([[-torch.inf, 1.0, 2.0], [0.5, -torch.inf, 1.0]], dtype=torch.float64)
+    targets = torch.tensor([1, -100])
+    node = CrossEntropyLoss()
+    leaf = logits.clone().requires_grad_()
+    want = F.cross_entropy(leaf, targets)
+    want.backward()
+    torch.testing.assert_close(node.forward(logits, targets), want.detach())
+    torch.testing.assert_close(node.backward(ONE, logits, targets)[0], leaf.grad)

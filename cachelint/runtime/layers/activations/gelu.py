@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cachelint.runtime import Node
+from cachelint.runtime.layers import kernels
 from cachelint.runtime.layers.init import Init
 from cachelint.runtime.layers.numerics import wide
 
@@ -41,11 +42,19 @@ class Gelu(Node):
 
 def gelu(x: Tensor, approximate: Approximation = "tanh") -> Tensor:
     """``x * Phi(x)``, or ``x * (1 + tanh(u)) / 2`` with ``u = sqrt(2 / pi) * (x + 0.044715 * x^3)``."""
+    if kernels.enabled(x):
+        from cachelint.runtime.layers.kernels import gelu as fused
+
+        return fused.gelu(x, exact=approximate == "none")
     return F.gelu(x, approximate=approximate)
 
 
 def gelu_backward(grad: Tensor, x: Tensor, approximate: Approximation = "tanh") -> Tensor:
     """The gradient of x, given the gradient of ``gelu(x)``; computed in float32 at least, in the dtype of x."""
+    if kernels.enabled(x, grad):
+        from cachelint.runtime.layers.kernels import gelu as fused
+
+        return fused.gelu_backward(grad, x, exact=approximate == "none")
     return (grad * gelu_derivative(wide(x), approximate)).to(x.dtype)
 
 

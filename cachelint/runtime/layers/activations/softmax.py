@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cachelint.runtime import Node, SaverAware
+from cachelint.runtime.layers import kernels
 from cachelint.runtime.layers.init import Init
 from cachelint.runtime.layers.kept import kept
 from cachelint.runtime.layers.numerics import wide
@@ -20,7 +21,7 @@ class Softmax(SaverAware, Node):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the softmax of x."""
-        y = torch.softmax(x, self.axis)
+        y = softmax(x, self.axis)
         self.output = y if self.training else None
         self.save_for_backward(self.output)
         return y
@@ -30,8 +31,21 @@ class Softmax(SaverAware, Node):
         return (softmax_backward(grad, kept(self.output, self), self.axis),)
 
 
+def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """``exp(x) / sum(exp(x))`` along ``axis``."""
+    if axis in (-1, x.dim() - 1) and kernels.enabled(x, row=x.shape[axis] if x.dim() else 1):
+        from cachelint.runtime.layers.kernels import softmax as fused
+
+        return fused.softmax(x)
+    return torch.softmax(x, axis)
+
+
 def softmax_backward(grad: Tensor, y: Tensor, axis: int = -1) -> Tensor:
     """The gradient of x, given ``y = softmax(x, axis)`` and its gradient; in the dtype of y."""
+    if axis in (-1, y.dim() - 1) and kernels.enabled(y, grad, row=y.shape[axis] if y.dim() else 1):
+        from cachelint.runtime.layers.kernels import softmax as fused
+
+        return fused.softmax_backward(grad, y)
     product = grad * wide(y)
     return (product - y * product.sum(axis, keepdim=True)).to(y.dtype)
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cachelint.runtime import Node
+from cachelint.runtime.layers import kernels
 from cachelint.runtime.layers.init import Init
 from cachelint.runtime.layers.numerics import wide
 
@@ -41,6 +42,10 @@ def halves(x: Tensor) -> tuple[Tensor, Tensor]:
 def swiglu(x: Tensor) -> Tensor:
     """``gate * sigmoid(gate) * up``."""
     gate, up = halves(x)
+    if kernels.enabled(x):
+        from cachelint.runtime.layers.kernels import swiglu as fused
+
+        return fused.swiglu(x)
     return F.silu(gate) * up
 
 
@@ -49,6 +54,10 @@ def swiglu_backward(grad: Tensor, x: Tensor) -> Tensor:
 
     With ``s = sigmoid(gate)``: ``dgate = grad * up * s * (1 + gate * (1 - s))`` and ``dup = grad * gate * s``.
     """
+    if kernels.enabled(x, grad):
+        from cachelint.runtime.layers.kernels import swiglu as fused
+
+        return fused.swiglu_backward(grad, x)
     gate, up = halves(wide(x))
     s = torch.sigmoid(gate)
     dgate = grad * up * s * (1 + gate * (1 - s))

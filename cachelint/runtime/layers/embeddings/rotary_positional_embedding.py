@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cachelint.runtime import Node
+from cachelint.runtime.layers import kernels
 from cachelint.runtime.layers.init import Init
 from cachelint.runtime.layers.numerics import wide
 
@@ -71,6 +72,10 @@ class RotaryPositionalEmbedding(Node):
 
     def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         half = cos.shape[-1]
+        if kernels.enabled(x, cos, sin, row=x.shape[-1]):
+            from cachelint.runtime.layers.kernels import rotary as fused
+
+            return fused.rotate(x, cos, sin, interleaved=self.interleaved)
         turned, rest = wide(x[..., : 2 * half]), x[..., 2 * half :]
         if self.interleaved:
             first, second = turned[..., 0::2], turned[..., 1::2]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cachelint.runtime import Node, SaverAware
+from cachelint.runtime.layers import kernels
 from cachelint.runtime.layers.init import Init
 from cachelint.runtime.layers.kept import kept
 from cachelint.runtime.layers.loss._reduction import Reduction, checked
@@ -17,7 +18,10 @@ class CrossEntropyLoss(SaverAware, Node):
 
     Logits: ``[..., V]``, floating. Targets: int64 ``[...]``; those equal to ``ignore_index`` count for nothing.
     ``weight``: one factor a class, ``[V]``. ``mean`` divides by the sum of the targets' weights, and is zero where no
-    target counts. The softmax is saved, in the dtype of the logits. Same formula as ``torch.nn.CrossEntropyLoss``.
+    target counts. Same formula as ``torch.nn.CrossEntropyLoss``.
+
+    Of the softmax only the two numbers that normalize a row are saved, ``[2, ...]``: the peak of its logits and the
+    logarithm of the sum above it, in float32 at least. Backward derives the rest from the live logits.
 
     Raises:
         ValueError: the shapes do not fit.
@@ -35,48 +39,88 @@ class CrossEntropyLoss(SaverAware, Node):
         self.weight = weight
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing
-        self.softmax_output: Tensor | None = None
+        self.normalizer: Tensor | None = None
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the loss: 0-d, or of the targets' shape for ``none``."""
         if logits.shape[:-1] != targets.shape:
             raise ValueError(f"targets {tuple(targets.shape)} do not fit logits {tuple(logits.shape)}")
-        log_softmax = torch.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
-        self.softmax_output = log_softmax.exp().to(logits.dtype) if self.training else None
-        self.save_for_backward(self.softmax_output)
+        weight = self._class_weight(logits) if self.label_smoothing else None
+        peak, total, weighted = normalize(logits, weight)
+        self.normalizer = torch.stack([peak, total]) if self.training else None
+        self.save_for_backward(self.normalizer)
 
-        index, own, share = self._factors(targets, log_softmax)
-        values = -own * log_softmax.gather(-1, index).squeeze(-1)
-        if self.label_smoothing:
-            values = values - share * (log_softmax * self._class_weight(log_softmax)).sum(-1)
+        index, own, share = self._factors(targets, logits)
+        values = total - (logits.gather(-1, index.unsqueeze(-1)).squeeze(-1) - peak)
+        values = torch.where(own != 0, own * values, 0.0)  # where nothing counts the logit may be infinite
+        if weight is not None and weighted is not None:
+            values = values + share * (total * weight.sum() - weighted)
         return (values if self.reduction == "none" else values.sum()).to(logits.dtype)
 
     def backward(self, grad: Tensor, logits: Tensor, targets: Tensor) -> tuple[Tensor, None]:
         """Return the gradient of the logits. Targets are class numbers and have none."""
-        softmax = wide(kept(self.softmax_output, self))
-        index, own, share = self._factors(targets, softmax)
-        weight = self._class_weight(softmax)
-        upstream = grad.to(softmax.dtype)
-        dlogits = softmax * (upstream * (own + share * weight.sum())).unsqueeze(-1)
-        dlogits = dlogits.scatter_add(-1, index, -(upstream * own).unsqueeze(-1))
-        if self.label_smoothing:
-            dlogits = dlogits - (upstream * share).unsqueeze(-1) * weight
-        return dlogits.to(logits.dtype), None
+        peak, total = kept(self.normalizer, self)
+        index, own, share = self._factors(targets, logits)
+        weight = self._class_weight(logits) if self.label_smoothing else None
+        upstream = grad.to(own.dtype)
+        whole = own if weight is None else own + share * weight.sum()
+        factors = (upstream * whole, upstream * own, upstream * share)
+        return logits_backward(logits, index, weight, peak, total, factors), None
 
-    def _class_weight(self, like: Tensor) -> Tensor:
-        return like.new_ones(like.shape[-1]) if self.weight is None else self.weight.to(like)
+    def _class_weight(self, logits: Tensor) -> Tensor:
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        if self.weight is not None:
+            return self.weight.to(logits.device, dtype)
+        return torch.ones(logits.shape[-1], dtype=dtype, device=logits.device)
 
-    def _factors(self, targets: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _factors(self, targets: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the index of each target, the factor of its own term, and that of the term of every class."""
         valid = targets != self.ignore_index
         index = torch.where(valid, targets, 0)
-        weight = self._class_weight(like)[index] * valid
+        weight = self._class_weight(logits)[index] * valid
         own = weight * (1.0 - self.label_smoothing)
-        share = valid.to(like.dtype) * (self.label_smoothing / like.shape[-1])
+        share = valid.to(weight.dtype) * (self.label_smoothing / logits.shape[-1])
         if self.reduction == "mean":
             total = torch.where(weight.sum() > 0, weight.sum(), 1.0)
             own, share = own / total, share / total
-        return index.unsqueeze(-1), own, share
+        return index, own, share
+
+
+def normalize(logits: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """For each row z of ``[..., V]``: its peak, ``log sum exp(z - peak)``, and ``sum weight * (z - peak)``.
+
+    Each ``[...]``, in float32 at least; the last one is None without a weight, ``[V]``.
+    """
+    if kernels.enabled(logits, weight):
+        from cachelint.runtime.layers.kernels import cross_entropy as fused
+
+        return fused.normalize(logits, weight)
+    z = wide(logits)
+    peak = z.amax(-1)
+    above = z - peak.unsqueeze(-1)
+    return peak, above.exp().sum(-1).log(), None if weight is None else (above * weight).sum(-1)
+
+
+def logits_backward(
+    logits: Tensor,
+    index: Tensor,
+    weight: Tensor | None,
+    peak: Tensor,
+    total: Tensor,
+    factors: tuple[Tensor, Tensor, Tensor],
+) -> Tensor:
+    """``whole * softmax - own * onehot(index) - share * weight``, in the dtype of the logits ``[..., V]``.
+
+    ``index``, ``peak``, ``total`` and the factors whole, own and share are ``[...]``; ``weight`` is ``[V]`` or None.
+    """
+    if kernels.enabled(logits, weight, peak, *factors):
+        from cachelint.runtime.layers.kernels import cross_entropy as fused
+
+        return fused.logits_backward(logits, index, weight, peak, total, factors)
+    whole, own, share = (factor.unsqueeze(-1) for factor in factors)
+    softmax = (wide(logits) - peak.unsqueeze(-1) - total.unsqueeze(-1)).exp()
+    dlogits = (softmax * whole).scatter_add(-1, index.unsqueeze(-1), -own.expand(*index.shape, 1))
+    return (dlogits if weight is None else dlogits - share * weight).to(logits.dtype)
 
 
 def reference(node: CrossEntropyLoss, logits: Tensor, targets: Tensor) -> Tensor:

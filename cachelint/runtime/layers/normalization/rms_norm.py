@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cachelint.runtime import Node, Parameter
+from cachelint.runtime.layers import kernels
 from cachelint.runtime.layers.init import Init
 from cachelint.runtime.layers.numerics import sum_leading, wide
 
@@ -14,8 +15,9 @@ from cachelint.runtime.layers.numerics import sum_leading, wide
 class RMSNorm(Node):
     """``x * r * gain`` with ``r = 1 / sqrt(mean(x^2) + eps)`` over the last axis, N wide.
 
-    ``fused`` takes torch's own kernel in forward, else the formula is written out. Both leave nothing behind: backward
-    derives r from the live input. Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", arXiv:1910.07467.
+    ``fused`` takes one kernel for the forward (Triton's, where there is one, else torch's own), else the formula is
+    written out. Both leave nothing behind: backward derives r from the live input. Source: Zhang and Sennrich, "Root
+    Mean Square Layer Normalization", arXiv:1910.07467.
     """
 
     def __init__(self, size: int, eps: float = 1e-6, *, fused: bool = True, init: Init | None = None) -> None:
@@ -27,7 +29,7 @@ class RMSNorm(Node):
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalized x, ``[..., N]``."""
         if self.fused:
-            return F.rms_norm(x, self.gain.value.shape, self.gain.value, self.eps)
+            return fused_rms_norm(x, self.gain.value, self.eps)
         return rms_norm(x, self.gain.value, self.eps)
 
     def backward(self, grad: Tensor, x: Tensor) -> tuple[Tensor]:
@@ -42,6 +44,15 @@ def inverse_rms(x: Tensor, eps: float) -> Tensor:
     return torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
 
 
+def fused_rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    """The normalized x, by one kernel."""
+    if kernels.enabled(x, gain, row=x.shape[-1]):
+        from cachelint.runtime.layers.kernels import rms_norm as fused
+
+        return fused.rms_norm(x, gain, eps)
+    return F.rms_norm(x, gain.shape, gain, eps)
+
+
 def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     """The normalized x; computed in float32 at least, in the dtype of x."""
     x_wide = wide(x)
@@ -53,6 +64,10 @@ def rms_norm_backward(grad: Tensor, x: Tensor, gain: Tensor, eps: float) -> tupl
 
     With ``n = x * r`` and ``d = grad * gain``: ``dx = r * (d - n * mean(d * n))``.
     """
+    if kernels.enabled(x, grad, gain, row=x.shape[-1]):
+        from cachelint.runtime.layers.kernels import rms_norm as fused
+
+        return fused.rms_norm_backward(grad, x, gain, eps)
     g, x_wide = wide(grad), wide(x)
     r = inverse_rms(x_wide, eps)
     n = x_wide * r
