@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -52,6 +53,38 @@ class A(torch.autograd.Function):
     def forward(ctx, x):
         _keep(ctx, x)
         return ctx.s * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * _read(ctx)
+
+def _read(ctx):
+    return ctx.s
+"""
+
+PLAIN = """\
+import torch
+
+class A(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, *inputs):
+        ctx.s = torch.mm(inputs[0], inputs[1])
+        return ctx.s * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.s, None
+"""
+
+ALONE = """\
+import torch
+
+class A(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = torch.mm(x, x)
+        ctx.s = s
+        return s * 2
 
     @staticmethod
     def backward(ctx, g):
@@ -119,6 +152,40 @@ CONTENTS: dict[str, tuple[str, ...]] = {
 
 def _run(folder: Path, use_cache: bool, *paths: str) -> Report:
     return run(paths, Configs(str(folder)), Options(jobs=1, use_cache=use_cache), cwd=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("own", "text", "what"),
+    [
+        (HELPER, "from a import A\ndef g(o):\n    return o.dead, A\n", "a reader elsewhere keeps a field alive"),
+        (ALONE, "from a import A\nclass B(A):\n    pass\n", "a fix would change a class that derives from it"),
+        (ALONE, "def g(o):\n    return o.grad_fn.s\n", "a fix would move what is read off the graph"),
+        (ALONE, "from a import _read\n", "a fix would change a helper that another file may call"),
+        (
+            "import torch\nfrom a import A\nA.apply(torch.ones(2), 1, 2)\n",
+            "backward returns too few gradients for a caller",
+        ),
+    ],
+)
+def test_what_another_file_says_of_a_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, text: str, what: str
+) -> None:
+    """Such a file may change, go and come back."""
+    monkeypatch.setattr(cache, "tool_digest", lambda: "tool")
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "a.py").write_text(own)
+    other = tmp_path / "other.py"
+    seen = []
+    for content in (text, "x = 1\n", text, None, text):
+        other.unlink(missing_ok=True)
+        if content is not None:
+            other.write_text(content)
+        warm, cold = (_run(tmp_path, use_cache, "a.py") for use_cache in (True, False))
+        assert (warm.types, warm.findings) == (cold.types, cold.findings), what
+        seen.append((cold.types, cold.findings))
+    assert seen[0] == seen[2] == seen[4]
+    assert seen[1] == seen[3]
+    assert seen[0] != seen[1], f"the example no longer shows that {what}"
 
 
 class EngineCacheMachine(RuleBasedStateMachine):

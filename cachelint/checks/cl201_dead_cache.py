@@ -18,7 +18,12 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         return
     read = {r.field for r in analysis.log.reads if r.phase == "forward" and not r.unset}
     for field in candidates:
-        if field.field in read or field.field in analysis.log.api or _read_here(field.field, context) or _read_elsewhere(field.field, context):
+        if (
+            field.field in read
+            or field.field in analysis.log.api
+            or _read_here(field.field, context)
+            or _read_elsewhere(field.field, context)
+        ):
             continue
         place = _write(field, context)
         if place is not None:
@@ -78,7 +83,9 @@ def _read_elsewhere(name: str, context: TypeContext) -> bool:
         if needle in data and (word in data or (unit.receiver_is_self and not _is_test(path))):
             inherits = word in data and subclass.search(data) is not None
             if any(inherits or not found.group(1) for found in load.finditer(data)):
+                project.used.add(path)  # the verdict rests on it
                 return True
         if word in data and any(text in data for text in quoted):
+            project.used.add(path)
             return True
     return False
