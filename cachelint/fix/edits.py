@@ -85,7 +85,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """The simple statement at ``span`` becomes these statements; it goes away when there are none."""
+    """The statement at ``span`` becomes these statements; it goes away when there are none."""
 
     span: Span
     lines: tuple[str, ...] = ()
@@ -109,15 +109,23 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """More arguments of the call at ``span``, more items of the tuple or list there, or more parameters of the
-    function whose ``def`` stands there; behind the present ones, or in front of them."""
+    """More arguments of the call at ``span``, more items of the tuple or list there, more parameters of the function
+    whose ``def`` or more bases of the class whose ``class`` stands there; behind the present ones, or in front."""
 
     span: Span
     items: tuple[str, ...]
     front: bool = False
 
 
-Edit = Replace | Rewrite | Before | After | Extend
+@dataclass(frozen=True, slots=True)
+class Require:
+    """Parameters of the function whose ``def`` stands at ``span`` lose their default, and the ``None`` of their type."""
+
+    span: Span
+    names: tuple[str, ...]
+
+
+Edit = Replace | Rewrite | Before | After | Extend | Require
 
 
 @dataclass(frozen=True, slots=True)

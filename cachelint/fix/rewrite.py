@@ -12,7 +12,7 @@ from typing import cast
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
-from cachelint.fix.edits import After, Before, Claim, Edit, Extend, Replace, Rewrite, Span, Text
+from cachelint.fix.edits import After, Before, Claim, Edit, Extend, Replace, Require, Rewrite, Span, Text
 from cachelint.fix.walker import Names, uses
 from cachelint.index.chunks import split
 
@@ -108,11 +108,11 @@ class _Rewriter(cst.CSTTransformer):
         self.module = module
         self.left = list(edits)
         self.replaced = {edit.span: edit for edit in edits if isinstance(edit, Replace)}
-        self.extended: dict[Start, list[Extend]] = {}
+        self.extended: dict[Start, list[Extend | Require]] = {}
         self.beside: dict[Start, list[Rewrite | Before | After]] = {}
         for edit in edits:
             start = (edit.span.line, edit.span.column)
-            if isinstance(edit, Extend):
+            if isinstance(edit, (Extend, Require)):
                 self.extended.setdefault(start, []).append(edit)
             elif not isinstance(edit, Replace):
                 self.beside.setdefault(start, []).append(edit)
@@ -142,11 +142,11 @@ class _Rewriter(cst.CSTTransformer):
                 return _replacement(edit.code, cast(cst.BaseExpression, updated), self.module)
             if self.extended and isinstance(original_node, (cst.Call, cst.Tuple, cst.List)):
                 return self.extend(original_node, cast("cst.Call | cst.Tuple | cst.List", updated), place)
-        elif isinstance(original_node, cst.FunctionDef) and self.extended:
+        elif isinstance(original_node, (cst.FunctionDef, cst.ClassDef)) and self.extended:
             place = self.span(original_node)
             for more in self.extended.pop((place.line, place.column), ()):
                 self.left.remove(more)
-                updated = _more_parameters(cast(cst.FunctionDef, updated), more)
+                updated = _headed(updated, more)
         return cast(cst.CSTNode, updated)
 
     def extend(
@@ -158,7 +158,7 @@ class _Rewriter(cst.CSTTransformer):
             places.append(self.outer(original))
         for own in places:
             for edit in list(self.extended.get((own.line, own.column), ())):
-                if edit.span == own:
+                if isinstance(edit, Extend) and edit.span == own:
                     self.extended[own.line, own.column].remove(edit)
                     self.left.remove(edit)
                     for item in reversed(edit.items) if edit.front else edit.items:
@@ -240,8 +240,19 @@ class _Rewriter(cst.CSTTransformer):
                 out += pieces
                 continue
             edits = self.edits_of(before)
+            new = next((edit for edit in edits if isinstance(edit, Rewrite)), None)
             if not edits:
                 out.append(_led(statement, pending))
+            elif new is not None:
+                self.left.remove(new)
+                ahead, behind = self.around(edits)
+                pieces = [*ahead, *_parse(new.lines, self.module), *behind]
+                if not pieces:
+                    blank, rest = _blank_first(statement.leading_lines)
+                    pending += rest or (blank if out else [])
+                    continue
+                pieces[0] = _led(pieces[0], [*pending, *statement.leading_lines])
+                out += pieces
             else:
                 ahead, behind = self.around(edits)
                 pieces = [*ahead, statement, *behind]
@@ -332,7 +343,9 @@ def _parse(lines: Sequence[str], module: cst.Module) -> list[Statement]:
     except cst.ParserSyntaxError as error:
         raise CannotRewrite(f"the new statements are not Python: {lines[0]}") from error
     # A newline of ours takes the file's kind.
-    return cast("list[Statement]", list(cst.ensure_type(parsed.visit(_PlainNewlines()), cst.Module).body))
+    plain = cst.ensure_type(parsed.visit(_PlainNewlines()), cst.Module)
+    body = cast("list[Statement]", list(plain.body))
+    return [_led(body[0], plain.header), *body[1:]] if body and plain.header else body
 
 
 class _PlainNewlines(cst.CSTTransformer):
@@ -397,6 +410,57 @@ def _multiline_tuple(node: cst.Tuple) -> bool:
 
 def _multiline(comma: cst.Comma) -> bool:
     return isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace)
+
+
+def _headed(node: object, edit: Extend | Require) -> cst.CSTNode:
+    if isinstance(node, cst.ClassDef) and isinstance(edit, Extend):
+        return _more_bases(node, edit)
+    if isinstance(node, cst.FunctionDef):
+        return _required(node, edit.names) if isinstance(edit, Require) else _more_parameters(node, edit)
+    raise CannotRewrite("a class has no parameters")
+
+
+def _more_bases(node: cst.ClassDef, edit: Extend) -> cst.ClassDef:
+    """Add bases in front of the present ones, or behind them and before keywords."""
+    new = [cst.Arg(cst.parse_expression(code)) for code in edit.items]
+    bases = list(node.bases)
+    every = [*new, *bases] if edit.front else [*bases, *new]
+    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    last = len(every) - 1 + len(node.keywords)
+    every = [
+        arg.with_changes(comma=comma) if place < last and not isinstance(arg.comma, cst.Comma) else arg
+        for place, arg in enumerate(every)
+    ]
+    brackets = {} if node.bases or node.keywords or isinstance(node.lpar, cst.LeftParen) else _BRACKETS
+    return node.with_changes(bases=every, **brackets)
+
+
+_BRACKETS = {"lpar": cst.LeftParen(), "rpar": cst.RightParen()}
+
+
+def _required(node: cst.FunctionDef, names: Sequence[str]) -> cst.FunctionDef:
+    """Take the default of parameters, and ``| None`` or ``Optional`` of their annotation, away."""
+    parameters = [_demanded(p) if p.name.value in names else p for p in node.params.params]
+    return node.with_changes(params=node.params.with_changes(params=parameters))
+
+
+def _demanded(parameter: cst.Param) -> cst.Param:
+    annotation = parameter.annotation
+    if annotation is not None:
+        kind = annotation.annotation
+        if isinstance(kind, cst.BinaryOperation) and _is_none(kind.right):
+            annotation = annotation.with_changes(annotation=kind.left)
+        elif isinstance(kind, cst.BinaryOperation) and _is_none(kind.left):
+            annotation = annotation.with_changes(annotation=kind.right)
+        elif isinstance(kind, cst.Subscript) and isinstance(kind.value, cst.Name) and kind.value.value == "Optional":
+            index = kind.slice[0].slice
+            if isinstance(index, cst.Index):
+                annotation = annotation.with_changes(annotation=index.value)
+    return parameter.with_changes(default=None, equal=cst.MaybeSentinel.DEFAULT, annotation=annotation)
+
+
+def _is_none(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Name) and node.value == "None"
 
 
 def _more_parameters(node: cst.FunctionDef, edit: Extend) -> cst.FunctionDef:
