@@ -54,6 +54,8 @@ class Analysis:
 
 def analyse(unit: Unit, project: Project) -> Analysis:
     """Interpret a type: once to gather evidence, again with what the evidence showed."""
+    if unit.trainer:
+        return Analysis(unit, Machine(project), None, ())  # listed, not judged
     first = _interpret(unit, project, {})
     settled = _settle(unit, first, project)
     if not settled or not _undecided(first):
@@ -409,10 +411,12 @@ def _settle(unit: Unit, first: Analysis, project: Project) -> dict[str, Outcome]
         if not outcome.kinds or (_only_hints(symbol) and suggests(name) == DEVICE):
             outcome = _fallback(name, symbol.kind, machine)
         settled[name] = outcome
-    for name in settled:
-        items = settled.get(f"{name}[]")
-        if items is not None and items.kinds & DEVICE and items.sure > LOW and not settled[name].kinds & DEVICE:
-            settled[name] = Outcome(DEVICE | HOST | settled[name].kinds, items.sure, items.why)
+    for name, items in list(settled.items()):
+        # A container with a tensor in it counts as one.
+        if items.kinds & DEVICE and items.sure > LOW and name.endswith("]"):
+            owner = name[: name.rindex("[")]
+            if owner in settled and not settled[owner].kinds & DEVICE:
+                settled[owner] = Outcome(DEVICE | HOST | settled[owner].kinds, items.sure, items.why)
     return settled
 
 
@@ -445,6 +449,8 @@ def _fallback(name: str, kind: str, machine: Machine) -> Outcome:
     if kind == "result":
         side = DEVICE if symbol.prior != HOST and suggests(name.partition("(")[0]) == DEVICE else HOST
         return Outcome(side | optional, LOW, Why(*where, f"{symbol.label}: nothing shows what it is"))
+    if kind == "free":
+        name = name.removeprefix("free ")
     side = suggests(name.replace("[]", ""))
     if side:
         what = "a tensor" if side == DEVICE else "a host value"

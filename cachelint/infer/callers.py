@@ -14,6 +14,8 @@ from cachelint.infer.values import DEVICE, HOST, NONE, UNKNOWN, Inst, Seq, Value
 
 MAX_FILES = 6
 MAX_SITES = 8
+DEPTH, STEPS = 4, 400
+"""How far a caller's own helpers are followed: far enough for what makes an argument, not into what it builds."""
 
 
 def note_callers(unit: Unit, machine: Machine, project: Project) -> None:
@@ -112,6 +114,7 @@ def _run(
     from cachelint.infer.analysis import _parameters
 
     runner = Machine(project)
+    runner.depth_limit, runner.helper_steps = DEPTH, STEPS
     for call in calls:
         runner.call_hook[id(call)] = []
     info = class_info(owner, module, "") if isinstance(owner, ast.ClassDef) else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from cachelint.collect.log import ChildCall, Launch, Save
-from cachelint.index.module import ClassInfo, FunctionNode
+from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
 from cachelint.infer.annotations import Reader, is_enum, is_record
 from cachelint.infer.library import Library
 from cachelint.infer.symbols import DECISIVE, FAIR, STRONG
@@ -27,6 +27,7 @@ from cachelint.infer.values import (
     PERSIST,
     SAVED,
     UNKNOWN,
+    UNKNOWN_VALUE,
     Attr,
     Bound,
     Cls,
@@ -39,6 +40,7 @@ from cachelint.infer.values import (
     Recv,
     Seq,
     Value,
+    Why,
     carried,
     join,
     join_all,
@@ -137,9 +139,11 @@ class Calls(Library):
         target = func.node
         if getattr(target, "name", "") in ARRAY_MODULE_GETTERS:
             return Value(HOST, ref=Ext("numpy"))
-        if id(target) in self.stack or len(self.stack) >= 9:
+        if id(target) in self.stack or len(self.stack) >= self.depth_limit:
             return self.unfollowed(args, kwargs, node)
-        if self.log.phase == "backward" and func.env is None and not self.worth_following(args, kwargs):
+        if self.steps > self.helper_steps and not any(isinstance(value.ref, Recv) for value in args):
+            return self.unfollowed(args, kwargs, node)  # only what touches the receiver is worth the time now
+        if self.log.phase == "backward" and func.env is None and not self.worth_following(args, kwargs, target):
             return self.made(node, "the result of a helper", (*args, *kwargs.values()), floor=CONST)
         env = self.bind(func, args, kwargs, star)
         names = [a.arg for a in (*target.args.posonlyargs, *target.args.args)]
@@ -160,14 +164,60 @@ class Calls(Library):
             self_name=names[0] if is_method else "",
         )
         result = self.wrapped(target, result)
+        if isinstance(target, (ast.FunctionDef, ast.AsyncFunctionDef)) and target.returns is not None:
+            result = self.promised(target, target.returns, func, result, env)
         if key is not None:
             self.memo[key] = result
         return result
 
-    def worth_following(self: Machine, args: list[Value], kwargs: dict[str, Value]) -> bool:  # type: ignore[misc]
-        """In backward only the receiver's reads and evidence about symbols matter."""
+    def promised(  # type: ignore[misc]
+        self: Machine, target: FunctionNode, annotation: ast.expr, func: Func, result: Value, env: dict[str, Value]
+    ) -> Value:
+        """What the return annotation says where the body leaves it open (a stub, code outside the project)."""
+        parts = result.ref.items if isinstance(result.ref, Seq) and result.ref.rest is None else None
+        stub = result.kinds == NONE and not any(isinstance(s, ast.Return) for s in target.body)
+        if not (stub or result.kinds & UNKNOWN or (parts and any(part.kinds & UNKNOWN for part in parts))):
+            return result
+        why = Why(func.module.path, target.lineno, f"{target.name} is annotated to return {ast.unparse(annotation)}")
+        read = Reader(self.project, func.module).read(annotation, "", "n0", why)
+        if read is None:
+            return result
+        deps = frozenset().union(*(value.deps for value in env.values())) if env else frozenset()
+        if parts is None:
+            return self.as_promised(result, read, deps)
+        if isinstance(read.ref, Seq) and read.ref.items is not None and len(read.ref.items) == len(parts):
+            pairs = zip(parts, read.ref.items, strict=True)
+            return replace(result, ref=Seq([self.as_promised(a, b, deps) for a, b in pairs]))
+        return result
+
+    def as_promised(self: Machine, value: Value, read: Value, deps: frozenset[str]) -> Value:  # type: ignore[misc]
+        """``read``, made by code that we can't see; a value that is known stays as it is."""
+        if not value.kinds & UNKNOWN and value.kinds != NONE:
+            return value
+        if value.param is not None and not isinstance(read.ref, (Seq, Inst)):
+            symbol = self.symbols.get(value.param)
+            if symbol is not None and read.why is not None:
+                symbol.note(DEVICE if read.kinds & DEVICE else HOST, STRONG, read.why)
+        cost = max(value.cost, OPAQUE)
+        ref = read.ref
+        if isinstance(ref, Seq):
+            items = None if ref.items is None else [self.as_promised(UNKNOWN_VALUE, i, deps) for i in ref.items]
+            rest = None if ref.rest is None else self.as_promised(UNKNOWN_VALUE, ref.rest, deps)
+            ref = Seq(items, rest)
+        elif isinstance(ref, Inst) and ref.built_here:
+            ref = Inst(ref.info, {k: self.as_promised(UNKNOWN_VALUE, v, deps) for k, v in ref.attrs.items()})
+        roots = value.roots or (self.fresh() if read.kinds & DEVICE else value.roots)
+        return Value(read.kinds, cost, deps | value.deps, roots, value.param, ref, read.why, MEDIUM, read.tags)
+
+    def worth_following(  # type: ignore[misc]
+        self: Machine, args: list[Value], kwargs: dict[str, Value], target: FunctionNode | ast.Lambda
+    ) -> bool:
+        """In backward only the receiver's reads, evidence about symbols, and what small helpers do to gradients matter."""
+        small = (target.end_lineno or 0) - target.lineno <= _SMALL
         for value in (*args, *kwargs.values()):
             ref = value.ref
+            if small and "grad" in value.roots:
+                return True
             if value.kinds & UNKNOWN or isinstance(ref, (Recv, Func, Bound, Partial)):
                 return True
             if isinstance(ref, Inst) and ref.built_here:
@@ -213,6 +263,10 @@ class Calls(Library):
             else:
                 value = Value(UNKNOWN, sure=LOW)
             env[parameter.arg] = self.annotated(value, parameter, func)
+        tested = self.type_tests(func.node) if any(value.param is not None for value in env.values()) else ()
+        for name in tested:
+            if name in env and env[name].param is not None:
+                env[name] = env[name].tagged("tested")
         for parameter, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
             if parameter.arg in kwargs:
                 value = kwargs[parameter.arg]
@@ -232,6 +286,22 @@ class Calls(Library):
             keys: dict[object, Value] = {k: v for k, v in kwargs.items() if k not in known}
             env[spec.kwarg.arg] = Value(HOST, ref=Seq(None, None, keys, True))
         return env
+
+    def type_tests(self: Machine, node: FunctionNode | ast.Lambda) -> frozenset[str]:  # type: ignore[misc]
+        """Names whose type a function tests itself: how it goes on to use them says nothing about a caller's value."""
+        known = self.tests.get(id(node))
+        if known is None:
+            names = set()
+            if not isinstance(node, ast.Lambda):
+                asserted = {id(c) for s in ast.walk(node) if isinstance(s, ast.Assert) for c in ast.walk(s)}
+                for item in ast.walk(node):
+                    if isinstance(item, ast.Call) and item.args and isinstance(item.args[0], ast.Name):
+                        called = _last(item.func)
+                        tensor = called == "isinstance" and len(item.args) == 2 and "Tensor" in ast.unparse(item.args[1])
+                        if (tensor or called == "is_tensor") and id(item) not in asserted:
+                            names.add(item.args[0].id)
+            known = self.tests[id(node)] = frozenset(names)
+        return known
 
     def default_value(self: Machine, node: ast.expr | None, func: Func) -> Value:  # type: ignore[misc]
         """A parameter's default, evaluated in the function's own module."""
@@ -281,7 +351,7 @@ class Calls(Library):
             instance.attrs.update(zip(names, args, strict=False))
             instance.attrs.update({k: v for k, v in kwargs.items() if k in names})
         else:
-            external = [self.dotted_base(base, info) for base in info.node.bases]
+            external = [self.dotted_base(base, owner) for owner in self.mro(info) for base in owner.node.bases]
             if any(name and name.rpartition(".")[2] in ("Tensor", "ndarray") for name in external):
                 return self.made(node, f"a {info.name}", (*args, *kwargs.values()), floor=LIVE, kinds=DEVICE)
         return value
@@ -468,7 +538,16 @@ class Calls(Library):
     def apply_function(  # type: ignore[misc]
         self: Machine, info: ClassInfo, args: list[Value], kwargs: dict[str, Value], node: ast.Call
     ) -> Value:
-        """``F.apply(…)`` inside another function: opaque unless it is cheap to see through."""
+        """``F.apply(…)`` inside another function: what its forward returns, where that can be followed."""
+        found = self.find_method(info, "forward") if self.log.phase == "forward" else None
+        if found is not None and found[0] is not self.frame.node:
+            method, owner = found
+            names = [a.arg for a in (*method.args.posonlyargs, *method.args.args)]
+            separate = self.find_method(info, "setup_context") is not None and names[:1] != ["ctx"]
+            given = args if separate else [Value(HOST, ref=Inst(_CONTEXT)), *args]
+            result = self.call_function(Func(method, owner.module, owner), given, kwargs, node)
+            if carried(result).kinds & DEVICE:
+                return result
         return self.made(
             node, f"the result of {info.name}.apply", (*args, *kwargs.values()), floor=OPAQUE, kinds=DEVICE
         )
@@ -852,6 +931,12 @@ class Calls(Library):
             deps=frozenset().union(*(value.deps for value in inner)),
         )
 
+
+# The context of a function that is only followed for its result.
+_CONTEXT = class_info(ast.ClassDef("Context", [], [], [], []), ModuleInfo("<context>", "", "<context>"), "")
+
+_SMALL = 16
+"""Lines of a helper that is followed for what it does to a gradient."""
 
 ARRAY_MODULE_GETTERS = frozenset(("get_array_module", "array_namespace"))
 

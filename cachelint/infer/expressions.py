@@ -20,7 +20,6 @@ from cachelint.infer.values import (
     LOW,
     NONE,
     NONE_VALUE,
-    OPAQUE,
     PERSIST,
     SAVED,
     UNKNOWN,
@@ -39,7 +38,6 @@ from cachelint.infer.values import (
     Why,
     const,
     join,
-    join_all,
     replace,
 )
 
@@ -535,13 +533,26 @@ class Expressions:
 
     def at_inst(self: Machine, base: Value, ref: Inst, name: str, node: ast.AST) -> Value | None:  # type: ignore[misc]
         if name in ref.attrs:
-            return ref.attrs[name]
+            value = ref.attrs[name]
+            if isinstance(value.ref, Seq) and value.ref.mutable and value.ref.element() is None:
+                self.fill_from_methods(ref, name, base)
+            return value
         found = self.class_member(ref.info, name, base, node)
         if found is not None:
             return found
         if not ref.built_here or base.param:
             return self.init_attribute(ref.info, name, base, node)
         return None
+
+    def fill_from_methods(self: Machine, ref: Inst, name: str, base: Value) -> None:  # type: ignore[misc]
+        """Run the methods of a class that put something into a container that ``__init__`` leaves empty."""
+        if (id(ref), name) in self.looked:
+            return
+        self.looked.add((id(ref), name))
+        for owner in self.mro(ref.info):
+            for member in owner.node.body:
+                if isinstance(member, ast.FunctionDef) and member.name != "__init__" and _fills(member, name):
+                    self.call_function(Func(member, owner.module, owner), [base], {}, member)
 
     def at_seq(self: Machine, base: Value, ref: Seq, name: str, node: ast.AST) -> Value | None:  # type: ignore[misc]
         if name in operators().host_attrs and base.kinds & (DEVICE | UNKNOWN):
@@ -645,6 +656,9 @@ class Expressions:
                 return items[position]
         if isinstance(ref, (Func, Cls, Ext, Bound)):
             return Value(HOST, ref=Attr(base, "[]"))
+        if base.param is not None and isinstance(key.const, (str, int)):
+            if f"{base.param}[{key.const}]" in self.settled:
+                return self.item_symbol(base, node, key.const)
         if base.kinds & DEVICE:
             return self.tensor_item(base, key, node)
         if base.kinds & UNKNOWN:
@@ -658,7 +672,8 @@ class Expressions:
                 return self.made(node, "a gather", (base, key), floor=CHEAP)
             if isinstance(node.slice, ast.Slice):
                 return replace(base, param=None)
-            return self.item_symbol(base, node) if base.param else replace(base, param=None)
+            literal = key.const if isinstance(key.const, (str, int)) else None
+            return self.item_symbol(base, node, literal) if base.param else replace(base, param=None)
         if isinstance(ref, Attr):
             return Value(HOST, ref=Attr(base, "[]"))
         return Value(HOST, deps=base.deps, why=base.why, sure=base.sure)
@@ -836,6 +851,17 @@ _TAINTS = frozenset(("child",))
 def _source(node: ast.expr) -> str:
     text = ast.unparse(node)
     return text if len(text) <= 48 else text[:45] + "..."
+
+
+def _fills(method: ast.FunctionDef, name: str) -> bool:
+    """Whether a method assigns to an item of ``self.<name>``."""
+    return any(
+        isinstance(item, ast.Subscript)
+        and isinstance(item.ctx, ast.Store)
+        and isinstance(item.value, ast.Attribute)
+        and item.value.attr == name
+        for item in ast.walk(method)
+    )
 
 
 def _last(node: ast.expr) -> str:

@@ -12,8 +12,11 @@ _MODULES = frozenset(("tl", "language", "gl", "ttgl"))
 
 def written_parameters(kernel: Func) -> frozenset[str]:
     """The parameters through which a kernel stores, found by following pointers back from its stores."""
-    node = kernel.node
-    if isinstance(node, ast.Lambda):
+    if isinstance(kernel.node, ast.Lambda):
+        return frozenset()
+    try:
+        node = kernel.module.whole(kernel.node)
+    except SyntaxError:
         return frozenset()
     pointers: set[str] = set()
     bases: dict[str, set[str]] = {}

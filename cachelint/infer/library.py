@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cachelint.infer.optable import operators
-from cachelint.infer.symbols import FAIR, HINT, STRONG
+from cachelint.infer.symbols import DECISIVE, FAIR, HINT, STRONG
 from cachelint.infer.values import (
     BUFFER,
     CHEAP,
@@ -122,7 +122,21 @@ _AMBIGUOUS = frozenset(
     ]
 )
 _STRONG_ANYWAY = frozenset(
-    ["numel", "data_ptr", "is_floating_point", "float", "half", "long", "double", "cpu", "cuda", "dim", "repeat"]
+    [
+        "numel",
+        "data_ptr",
+        "is_floating_point",
+        "float",
+        "half",
+        "long",
+        "double",
+        "int",
+        "bool",
+        "cpu",
+        "cuda",
+        "dim",
+        "repeat",
+    ]
 )
 _HOST_HINTS = ("is_", "has_", "use_", "should_", "check_", "can_", "get_num_", "num_", "supports_", "_is_", "_check_",
                "_use_", "_has_", "_should_", "validate_", "assert_")  # fmt: skip
@@ -217,8 +231,9 @@ class Library:
                     items = [value]
                 for item in items:
                     if item.param is not None:
-                        strong = side == DEVICE or dotted.startswith("torch.distributed.")
-                        strength = STRONG if strong else FAIR
+                        strength = STRONG if side == DEVICE else FAIR
+                        if side == HOST and dotted.startswith("torch.distributed."):
+                            strength = DECISIVE
                         self.note(item, side, strength, node, f"passed to {dotted}, which takes {what} there")
 
     def note_fills(  # type: ignore[misc]
@@ -465,7 +480,8 @@ class Library:
         if base.param is not None:
             symbol = self.symbols.get(base.param)
             if symbol is not None:
-                symbol.foreign.add(f"{name}()")
+                if name not in operators().methods:
+                    symbol.foreign.add(f"{name}()")
                 strength = FAIR if symbol.kind in ("result", "item") else HINT
                 self.note(base, HOST, strength, node, f"its method `.{name}()` is called")
         if name in ("get_states", "get_rng_state", "get_state") and "rng" in _source(node).lower():
@@ -473,6 +489,9 @@ class Library:
             return replace(made, cost=RANDOM, sure=MEDIUM)
         if isinstance(base.ref, Const) and isinstance(base.ref.value, str):
             return HOST_VALUE
+        if name == "prepare_for_saving":  # tensor subclasses' own: (their tensors, the emptied shell)
+            inner = replace(base, kinds=DEVICE | NONE, param=None, ref=None)
+            return Value(HOST, ref=Seq([Value(HOST, ref=Seq(None, inner)), HOST_VALUE]))
         if name in ("save_for_backward", "save"):
             return NONE_VALUE
         for value in (*args, *kwargs.values()):

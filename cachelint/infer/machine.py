@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -42,6 +43,8 @@ from cachelint.infer.values import (
 
 MAX_DEPTH = 9
 MAX_STEPS = 60_000
+HELPER_STEPS = 4_000
+"""Statements after which helpers that don't see the receiver are no longer followed."""
 
 
 class Exhausted(Exception):
@@ -81,6 +84,8 @@ class Machine(Expressions, Calls):
         self.receiver_class: ClassInfo | None = None
         self.heap: dict[str, Value] = {}
         self.steps = 0
+        self.depth_limit = MAX_DEPTH
+        self.helper_steps = HELPER_STEPS
         self.order = 0
         self.counter = 0
         self.path: Path = ()
@@ -92,6 +97,8 @@ class Machine(Expressions, Calls):
         self.captures: list[tuple[str, str, Value]] = []
         self.call_hook: dict[int, list[tuple[list[Value], dict[str, Value]]]] = {}
         self.memo: dict[object, Value] = {}
+        self.tests: dict[int, frozenset[str]] = {}
+        self.looked: set[tuple[int, str]] = set()
         self.mros: dict[int, list[ClassInfo]] = {}
         self.receiver_is_self = False
         self.statement: ast.stmt | None = None
@@ -228,7 +235,13 @@ class Machine(Expressions, Calls):
             if "side-channel" in found.tags:
                 self.log.fetches.append(self.outside(name, node))
             return found
-        return Value(HOST, ref=Ext(name))
+        if name in _BUILTINS:
+            return Value(HOST, ref=Ext(name))
+        # A name of an enclosing function that is not interpreted, or of a module that is not here.
+        value = self.symbol(
+            f"free {name}", "free", f"the name `{name}`", frame.module, getattr(node, "lineno", 0), deps=frozenset()
+        )
+        return replace(value, ref=Ext(name))
 
     def outside(self, name: str, node: ast.AST, value: Value | None = None) -> Outside:
         """Something shared by every call is written or read at ``node``."""
@@ -419,6 +432,8 @@ class Machine(Expressions, Calls):
             result = self.binary(before, value, node.op, node)
             result = replace(result, roots=before.roots)
         else:
+            if before.kinds & UNKNOWN:
+                self.mutated(node, before, "augmented assignment", node.target)
             result = self.binary(before, value, node.op, node)
         self.assign(node.target, result, node, augmented=True)
         return False
@@ -470,13 +485,12 @@ class Machine(Expressions, Calls):
                     own = self.place(head, position, node)
                 elif isinstance(part, ast.Starred):
                     own = Value(HOST, ref=Seq(None, element, mutable=True))
-                elif value.param is not None and value.kinds & UNKNOWN:
+                elif value.param is not None and (
+                    value.kinds & UNKNOWN or f"{value.param}[{position}]" in self.settled
+                ):
                     own = self.item_symbol(value, node, position)
                 elif element.roots and (element.cost >= OPAQUE or "multi" in value.tags):
-                    known = self.settled.get(f"{value.param}[{position}]") if value.param is not None else None
                     own = replace(element, roots=frozenset(f"{root}#{position}" for root in element.roots), param=None)
-                    if known is not None and known.kinds:
-                        own = replace(own, kinds=known.kinds, sure=known.sure)
                 self.assign(part, own, node)
             return
         for part, item in zip(target.elts, items, strict=True):
@@ -809,14 +823,16 @@ class Machine(Expressions, Calls):
             return element if element is not None else NONE_VALUE
         if "shape" in value.tags or value.kinds == HOST:
             return Value(HOST, deps=value.deps, why=value.why, sure=value.sure)
+        if value.param is not None and f"{value.param}[]" in self.settled:
+            return self.item_symbol(value, node)
         if value.kinds & DEVICE:
             return replace(value, param=None, kinds=value.kinds & ~NONE)
         if value.kinds & UNKNOWN and value.param is not None:
             return self.item_symbol(value, node)
         return replace(value, param=None, kinds=(value.kinds & ~NONE) or UNKNOWN)
 
-    def item_symbol(self, value: Value, node: ast.AST, position: int | None = None) -> Value:
-        """The items of an unknown container: a symbol for each known position, one for the others together."""
+    def item_symbol(self, value: Value, node: ast.AST, position: int | str | None = None) -> Value:
+        """The items of an unknown container: a symbol for each known place, one for the others together."""
         assert value.param is not None
         owner = self.symbols.get(value.param)
         place = "" if position is None else str(position)
@@ -889,6 +905,7 @@ def is_kernel(node: FunctionNode) -> bool:
     return False
 
 
+_BUILTINS = frozenset((*dir(builtins), "__file__", "__name__", "__class__"))
 _DEVICE_JIT = frozenset(("triton", "tilelang", "gluon", "cute", "wp", "ct", "cuda", "helion", "T", "tl"))
 
 
