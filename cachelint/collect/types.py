@@ -101,45 +101,37 @@ class _Finder:
 
     def infos(self, chunk: Chunk) -> Iterator[ClassInfo]:
         """The classes in a chunk, nested ones and those inside functions included."""
-        statements = self.module.statements(chunk)
-        if chunk.kind == "class":
-            for node in statements:
-                if isinstance(node, ast.ClassDef):
-                    known = next(
-                        (b for b in self.module.lookup(node.name) if isinstance(b, ClassInfo) and b.node is node), None
-                    )
-                    yield from _nested(known or class_info(node, self.module, ""))
-            return
-        for node in statements:
+        for node in self.module.statements(chunk):
             yield from self.inside(node, "", None)
 
     def inside(self, node: ast.AST, prefix: str, scope: dict[str, Binding] | None) -> Iterator[ClassInfo]:
-        """Classes anywhere below a statement, with the names of the functions that enclose them."""
-        for item in (
-            ast.iter_child_nodes(node) if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else [node]
-        ):
-            if isinstance(item, ast.ClassDef):
-                yield from _nested(class_info(item, self.module, prefix, scope))
-                for member in item.body:
-                    if isinstance(member, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                        yield from self.inside(member, f"{prefix}{item.name}.", scope)
-            elif isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                inner = dict(scope or {})
-                below = f"{prefix}{item.name}.<locals>."
-                for statement in ast.walk(item):
-                    if isinstance(statement, ast.ClassDef):
-                        inner.setdefault(statement.name, class_info(statement, self.module, below, inner))
-                    elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement is not item:
-                        inner.setdefault(statement.name, statement)
-                for child in item.body:
-                    yield from self.inside_statement(child, below, inner)
-            elif isinstance(item, ast.stmt):
-                yield from self.inside(item, prefix, scope)
+        """Classes at and below a node, with the names of the functions that enclose them."""
+        if isinstance(node, ast.ClassDef):
+            yield self.known(node, prefix, scope)
+            for child in node.body:
+                yield from self.inside(child, f"{prefix}{node.name}.", scope)
+        elif isinstance(node, _FUNCTION):
+            below = f"{prefix}{node.name}.<locals>."
+            inner = dict(scope or {})
+            for item in ast.walk(node):
+                if isinstance(item, ast.ClassDef):
+                    inner.setdefault(item.name, class_info(item, self.module, below, inner))
+                elif isinstance(item, _FUNCTION) and item is not node:
+                    inner.setdefault(item.name, item)
+            if any(isinstance(binding, ClassInfo) for binding in inner.values()):
+                for child in node.body:
+                    yield from self.inside(child, below, inner)
+        elif isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            for child in ast.iter_child_nodes(node):
+                yield from self.inside(child, prefix, scope)
 
-    def inside_statement(self, node: ast.stmt, prefix: str, scope: dict[str, Binding]) -> Iterator[ClassInfo]:
-        """One statement of a function body."""
-        wrapper = ast.Module([node], [])
-        yield from self.inside(wrapper, prefix, scope)
+    def known(self, node: ast.ClassDef, prefix: str, scope: dict[str, Binding] | None) -> ClassInfo:
+        """The module's own record of a top-level class, so that there is one; a new one for the others."""
+        if not prefix:
+            for binding in self.module.lookup(node.name):
+                if isinstance(binding, ClassInfo) and binding.node is node:
+                    return binding
+        return class_info(node, self.module, prefix, scope)
 
     def unit(self, info: ClassInfo) -> Unit | None:
         """The type that a class is, None when it has no forward or no backward."""
@@ -280,12 +272,6 @@ class _Finder:
 
 
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-def _nested(info: ClassInfo) -> Iterator[ClassInfo]:
-    yield info
-    for inner in info.nested.values():
-        yield from _nested(inner)
 
 
 def _functions(statement: ast.stmt) -> dict[str, FunctionNode]:
