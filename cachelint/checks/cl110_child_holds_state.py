@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from cachelint.checks import Rule, TypeContext
 from cachelint.model import Finding
 
-
 _CONTRACT = frozenset(("Persistent", "Parameter"))
 """Objects of the runtime that are there to hold memory."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import exclusive, own_roots
+from cachelint.checks.support import edited, exclusive, own_roots
 from cachelint.collect.log import Launch, Mutation, Path, ReceiverLog
 from cachelint.infer.kernels import written_parameters
 from cachelint.infer.values import DEVICE, Value
@@ -65,7 +66,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
                 continue
             if exclusive(keep, edit, log) or not _same(keep, edit) or _only_filled(keep, edits, analysis.machine.heap):
                 continue
-            if keep.how == "kept" and _through_field(keep.text, edit.node):
+            if keep.how == "kept" and _through_field(keep.text, edit):
                 continue  # the edit names the field: its new values are what backward is meant to get
             reported.add(id(edit.node))
             line = getattr(keep.node, "lineno", 0)
@@ -78,16 +79,9 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
             break
 
 
-def _through_field(field: str, node: ast.AST) -> bool:
-    """Whether an edit reaches the tensor by way of the field itself: ``self.f.mul_(2)``, ``sqrt(self.f, out=self.f)``."""
-    targets: list[ast.AST] = [node]
-    if isinstance(node, ast.Call):
-        targets = [keyword.value for keyword in node.keywords if keyword.arg == "out"] or [node.func]
-    elif isinstance(node, ast.AugAssign):
-        targets = [node.target]
-    return any(
-        isinstance(item, ast.Attribute) and item.attr == field for target in targets for item in ast.walk(target)
-    )
+def _through_field(field: str, edit: _Edit) -> bool:
+    """Whether an edit reaches the tensor by way of the field itself: ``self.f.mul_(2)``."""
+    return re.search(rf"\.{re.escape(field)}\b", edit.name) is not None
 
 
 def _kept(context: TypeContext, log: ReceiverLog) -> Iterator[_Kept]:
@@ -113,7 +107,7 @@ def _written_again(field: str, order: int, log: ReceiverLog) -> bool:
 def _edits(log: ReceiverLog, wanted: frozenset[str]) -> Iterator[_Edit]:
     for mutation in log.mutations:
         if mutation.phase == "forward" and mutation.value.roots & wanted:
-            yield _edit(mutation, mutation.value, mutation.how, mutation.name)
+            yield _edit(mutation, mutation.value, mutation.how, edited(mutation.node))
     for launch in log.launches:
         if launch.phase != "forward" or not any(value.roots & wanted for _, value in launch.values):
             continue

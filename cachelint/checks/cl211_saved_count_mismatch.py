@@ -14,7 +14,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     """Unpackings that fit none of the saves, where every count is known."""
     analysis = context.analysis
     log = analysis.log
-    if not log.unpacks or analysis.unit.receiver_is_self and analysis.unit.dialect.name != "torch-function":
+    if not log.unpacks or (analysis.unit.receiver_is_self and analysis.unit.dialect.name != "torch-function"):
         return
     calls = saves(log)
     if not calls or not complete(analysis):

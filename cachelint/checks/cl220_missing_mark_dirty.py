@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import exclusive
 from cachelint.infer.analysis import Analysis
-from cachelint.infer.values import NONE, Seq, carried
+from cachelint.infer.symbols import settle
+from cachelint.infer.values import DEVICE, NONE, Seq, carried
 from cachelint.model import Finding
 
 
@@ -30,6 +31,8 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         for root in mutation.value.roots & inputs.keys():
             out = next((r for r in returned if root in _returned(r.value)), None)
             if out is None or root in seen or not _differentiable(inputs[root], analysis):
+                continue
+            if not mutation.value.kinds & DEVICE and not _is_tensor(root[2:], analysis):
                 continue
             if any(arm.startswith("except") for _, arm in mutation.path) or len(mutation.value.roots) > 1:
                 continue
@@ -63,6 +66,12 @@ def _returned(value: object) -> frozenset[str]:
         return found
     full = carried(value)  # type: ignore[arg-type]
     return frozenset() if "copy?" in full.tags else full.roots
+
+
+def _is_tensor(name: str, analysis: Analysis) -> bool:
+    """What the evidence says of an input that nothing kept made us decide on."""
+    symbol = analysis.machine.symbols.get(name)
+    return symbol is not None and bool(settle(symbol).kinds & DEVICE)
 
 
 def _differentiable(position: int, analysis: Analysis) -> bool:

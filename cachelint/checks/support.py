@@ -128,6 +128,18 @@ def names(function: FunctionNode) -> list[str]:
     return [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
 
 
+def edited(node: ast.AST) -> str:
+    """The text of what an in-place write changes: the object of the method, ``out=``, the target."""
+    if isinstance(node, ast.Call):
+        out = next((keyword.value for keyword in node.keywords if keyword.arg == "out"), None)
+        if out is not None:
+            return ast.unparse(out)
+        return ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+    if isinstance(node, ast.AugAssign):
+        return ast.unparse(node.target)
+    return ast.unparse(node.value) if isinstance(node, ast.Subscript) else ""
+
+
 def loaded(scope: ast.AST) -> set[str]:
     """Every name that is read below ``scope``."""
     return {n.id for n in ast.walk(scope) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}

@@ -297,7 +297,9 @@ class Calls(Library):
                 for item in ast.walk(node):
                     if isinstance(item, ast.Call) and item.args and isinstance(item.args[0], ast.Name):
                         called = _last(item.func)
-                        tensor = called == "isinstance" and len(item.args) == 2 and "Tensor" in ast.unparse(item.args[1])
+                        tensor = (
+                            called == "isinstance" and len(item.args) == 2 and "Tensor" in ast.unparse(item.args[1])
+                        )
                         if (tensor or called == "is_tensor") and id(item) not in asserted:
                             names.add(item.args[0].id)
             known = self.tests[id(node)] = frozenset(names)
@@ -643,7 +645,14 @@ class Calls(Library):
             from cachelint.infer.values import WORKSPACE
 
             value = replace(value, cost=WORKSPACE, roots=frozenset((f"g:{seq.shared}",)))
-        if seq.items is not None and seq.rest is None and not self.frame.loops and not self.path and not seq.shared and len(seq.items) < 40:
+        if (
+            seq.items is not None
+            and seq.rest is None
+            and not self.frame.loops
+            and not self.path
+            and not seq.shared
+            and len(seq.items) < 40
+        ):
             seq.items.append(value)
             return
         seq.put(value)

@@ -173,7 +173,12 @@ class Expressions:
         if isinstance(op, ast.Mult):
             seq, times = (a, right.const) if isinstance(a, Seq) else (b, left.const)
             assert isinstance(seq, Seq)
-            if isinstance(times, int) and seq.items is not None and seq.rest is None and 0 <= times * len(seq.items) <= 64:
+            if (
+                isinstance(times, int)
+                and seq.items is not None
+                and seq.rest is None
+                and 0 <= times * len(seq.items) <= 64
+            ):
                 return Value(HOST, ref=Seq(seq.items * times, mutable=seq.mutable))
             return Value(HOST, ref=Seq(None, seq.element(), mutable=seq.mutable))
         if isinstance(a, Seq) and isinstance(b, Seq) and a.items is not None and b.items is not None:
@@ -553,6 +558,10 @@ class Expressions:
             for member in owner.node.body:
                 if isinstance(member, ast.FunctionDef) and member.name != "__init__" and _fills(member, name):
                     self.call_function(Func(member, owner.module, owner), [base], {}, member)
+        filled = ref.attrs[name].ref
+        if isinstance(filled, Seq) and filled.rest is not None and filled.rest.kinds & UNKNOWN:
+            # Put in by a caller of that method, whom we don't follow.
+            filled.rest = None
 
     def at_seq(self: Machine, base: Value, ref: Seq, name: str, node: ast.AST) -> Value | None:  # type: ignore[misc]
         if name in operators().host_attrs and base.kinds & (DEVICE | UNKNOWN):

@@ -187,7 +187,9 @@ class Library:
         self.argument_evidence(dotted, args, kwargs, node)
         if "._functional" not in dotted:  # the functional collectives write into nothing
             self.note_fills(table.fills.get(dotted), category, args, kwargs, node, last)
-        result = self.by_category(category, last, args, kwargs, node, numeric=dotted.startswith(_NUMERIC) or "." not in dotted)
+        result = self.by_category(
+            category, last, args, kwargs, node, numeric=dotted.startswith(_NUMERIC) or "." not in dotted
+        )
         if multi is not None:
             result = result.tagged("multi")
         if category == "collective" and _IN_PLACE_COLLECTIVE(dotted) and table.fills.get(dotted) is not None:

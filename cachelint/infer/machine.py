@@ -432,9 +432,11 @@ class Machine(Expressions, Calls):
             result = self.binary(before, value, node.op, node)
             result = replace(result, roots=before.roots)
         else:
+            result = self.binary(before, value, node.op, node)
             if before.kinds & UNKNOWN:
                 self.mutated(node, before, "augmented assignment", node.target)
-            result = self.binary(before, value, node.op, node)
+                if before.roots and result.kinds & (DEVICE | UNKNOWN):
+                    result = replace(result, roots=before.roots)
         self.assign(node.target, result, node, augmented=True)
         return False
 
@@ -600,9 +602,7 @@ class Machine(Expressions, Calls):
         self.frame.returns.append(value)
         if len(self.stack) == 1:
             self.log.returns.append(
-                Returned(
-                    node, value, self.frame.module.path, self.frame.name, self.log.phase, self.tick(), self.path
-                )
+                Returned(node, value, self.frame.module.path, self.frame.name, self.log.phase, self.tick(), self.path)
             )
             if self.log.phase == "forward":
                 self.exit(node)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from types import EllipsisType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -229,8 +230,8 @@ def replace(
         value.cost if cost is None else cost,
         value.deps if deps is None else deps,
         value.roots if roots is None else roots,
-        value.param if param is Ellipsis else param,
-        value.ref if ref is Ellipsis else ref,
+        value.param if isinstance(param, EllipsisType) else param,
+        value.ref if isinstance(ref, EllipsisType) else ref,
         value.why if why is None else why,
         value.sure if sure is None else sure,
         value.tags if tags is None else tags,
@@ -302,11 +303,24 @@ def _join_ref(a: Ref | None, b: Ref | None) -> Ref | None:
         return a
     if isinstance(b, (Seq, Inst)):
         return b
+    if isinstance(a, Func) and isinstance(b, (Func, Ext, Bound)) and _only_raises(a):
+        return b
+    if isinstance(b, Func) and isinstance(a, Ext) and _only_raises(b):
+        return a
     if isinstance(a, (Func, Cls, Bound)) and isinstance(b, (Func, Cls, Bound, Ext)):
         return a
     if isinstance(b, (Func, Cls, Bound)) and isinstance(a, Ext):
         return b
     return None
+
+
+def _only_raises(func: Func) -> bool:
+    """Whether a function stands in for something that is missing: its body is one ``raise``."""
+    node = func.node
+    if isinstance(node, ast.Lambda):
+        return False
+    body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+    return len(body) == 1 and isinstance(body[0], ast.Raise)
 
 
 def _join_seq(a: Seq, b: Seq) -> Seq:

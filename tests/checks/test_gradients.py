@@ -1,0 +1,193 @@
+"""CL213, CL215 and CL218: what backward returns, and what it does to the gradient it is given."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.checks.conftest import Find, function
+
+# ---- CL213
+
+
+@pytest.mark.parametrize(
+    ("parameters", "backward", "expected"),
+    [
+        ("x, w", "return (grad,) + (None,) * 7", 0),
+        ("x, w, k", "return (grad,) + (None,) * 1", 1),
+        ("x, w", "return (grad, *[None] * 3)", 0),
+        ("x, w, k", "return grad, None", 1),
+        ("x, w, k=1", "return grad, None", 0),
+        ("x, w, k=1", "return grad", 0),
+        ("x, *rest", "return grad, None", 0),
+        ("x, w", "return gradients(grad)", 0),
+        ("x, w", "return unseen.gradients(grad)", 0),
+        ("x, w", "grads = [grad, None]\nif ctx.flag:\n    grads.append(None)\nreturn tuple(grads)", 0),
+        ("x, w, k", "grads = [grad]\ngrads += [None]\nreturn tuple(grads)", 1),
+        ("x", "return grad * 2, grad if ctx.needs_input_grad[0] else None", 0),
+        ("x", "return (grad * 2, grad * 3) if ctx.flag else (grad * 2,)", 0),
+        ("x, w", "return grad * 2", 1),
+        ("x, w", "return grad.clone()", 1),
+        ("x, w", "return None", 0),
+        ("x, w", "raise NotImplementedError", 0),
+    ],
+)
+def test_counts(find: Find, parameters: str, backward: str, expected: int) -> None:
+    forward = "ctx.flag = x.ndim > 1\nreturn x * 2"
+    source = "import unseen\n\ndef gradients(grad):\n    return grad, None\n\n" + function(
+        forward, backward, parameters=parameters
+    )
+    assert len(find(source, "CL213")) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"), [("F.apply(x, 1)", 0), ("F.apply(x, 1, 2)", 1), ("F.apply(x, *rest)", 0)]
+)
+def test_a_default_counts_for_those_who_pass_it(find: Find, call: str, expected: int) -> None:
+    source = function("return x * w * k", "return grad, None", parameters="x, w, k=1")
+    source += f"\n\ndef use(x, *rest):\n    return {call}\n"
+    assert len(find(source, "CL213")) == expected
+
+
+def test_a_class_constant_gives_the_length(find: Find) -> None:
+    source = """
+    NOTHING = (None,) * 2
+
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, a, b, c):
+            return x * a
+
+        @staticmethod
+        def backward(ctx, grad):
+            return (grad, *NOTHING)
+    """
+    assert find(source, "CL213") == ["return (grad, *NOTHING)"]
+
+
+def test_jvp_has_its_own_count(find: Find) -> None:
+    source = """
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            return x * w
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad, grad
+
+        @staticmethod
+        def jvp(ctx, tx, tw):
+            return tx * tw
+    """
+    assert find(source, "CL213") == []
+
+
+def test_forward_without_a_receiver_has_one_input_more(find: Find) -> None:
+    source = """
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(x, w):
+            return x * w
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, w = ctx.saved_tensors
+            return grad * w, grad * x
+    """
+    assert find(source, "CL213") == []
+
+
+# ---- CL218
+
+
+@pytest.mark.parametrize(
+    ("backward", "expected"),
+    [
+        ("grad.reshape(-1).mul_(2)\nreturn grad, None", 0),
+        ("flat = grad.transpose(0, 1)\nflat += 1\nreturn grad, None", 1),
+        ("torch.mul(grad, 2, out=grad)\nreturn grad, None", 1),
+        ("torch.mul(grad, 2, out=torch.empty_like(grad))\nreturn grad, None", 0),
+        ("torch.distributed.all_reduce(grad)\nreturn grad, None", 1),
+        ("grad = grad.contiguous()\ngrad.mul_(2)\nreturn grad, None", 0),
+        ("grad = grad.to(torch.float32)\ngrad.mul_(2)\nreturn grad, None", 0),
+        ("out = torch.zeros_like(grad)\nout.copy_(grad)\nreturn out, None", 0),
+        ("if ctx.flag:\n    grad = grad * 2\nelse:\n    grad.mul_(2)\nreturn grad, None", 1),
+        ("scale(grad)\nreturn grad, None", 1),
+        ("grad.requires_grad_(False)\nreturn grad, None", 0),
+        ("(first, second) = grad.chunk(2)\nfirst.mul_(2)\nreturn grad, None", 1),
+    ],
+)
+def test_edits_of_the_gradient(find: Find, backward: str, expected: int) -> None:
+    source = "def scale(t):\n    t.mul_(2)\n\n" + function("ctx.flag = x.ndim > 1\nreturn x * 2", backward)
+    assert len(find(source, "CL218")) == expected
+
+
+@pytest.mark.parametrize(("target", "expected"), [("out", 0), ("grad", 1)])
+def test_a_kernel_that_stores_to_it(find: Find, target: str, expected: int) -> None:
+    source = """
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def scale(source, sink, BLOCK: tl.constexpr):
+        at = sink + tl.arange(0, BLOCK)
+        tl.store(at, tl.load(source + tl.arange(0, BLOCK)) * 2)
+
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            out = torch.empty_like(grad)
+            scale[(1,)](grad, TARGET, BLOCK=128)
+            return TARGET
+    """.replace("TARGET", target)
+    assert len(find(source, "CL218")) == expected
+
+
+def test_the_gradients_of_several_outputs(find: Find) -> None:
+    source = """
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx, *grads):
+            first = grads[0]
+            first += grads[1]
+            return first
+    """
+    assert find(source, "CL218") == ["first += grads[1]"]
+
+
+# ---- CL215
+
+
+@pytest.mark.parametrize(
+    ("forward", "decorator", "expected"),
+    [
+        ("y = x.exp()\nctx.save_for_backward(y * 2)\nreturn y", "", 1),
+        (
+            "y = x.exp()\nctx.save_for_backward(y * 2)\nreturn y",
+            "@torch.autograd.function.once_differentiable\n    ",
+            0,
+        ),
+        ("y = x.exp()\nctx.save_for_backward(x > 0)\nreturn y", "", 0),
+        ("y = x.exp()\nctx.save_for_backward(torch.rand_like(x))\nreturn y", "", 0),
+        ("y = x.exp()\nctx.save_for_backward(x, w, y)\nreturn y", "", 0),
+        ("y = x.exp()\nctx.save_for_backward(y.view(-1))\nreturn y", "", 0),
+    ],
+)
+def test_double_backward(find: Find, forward: str, decorator: str, expected: int) -> None:
+    source = function(forward, "saved = ctx.saved_tensors\nreturn grad * saved[0], None")
+    source = source.replace("def backward", f"{decorator}def backward").replace(
+        "@staticmethod\n    @torch", "@staticmethod\n    @torch"
+    )
+    assert len(find(source, "CL215")) == expected
