@@ -7,13 +7,21 @@ import re
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.model import FieldClass, FieldReport, Finding
+from cachelint.model import Confidence, FieldClass, FieldReport, Finding, Storage
 
 
 def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     """Fields that may hold device storage, that no event reads, and whose name no other code reads."""
     analysis = context.analysis
-    candidates = [f for f in context.report.fields if not f.read and not f.registered and f.cls is not FieldClass.SAFE]
+    candidates = [
+        f
+        for f in context.report.fields
+        if not f.read
+        and not f.registered
+        and f.cls is not FieldClass.SAFE
+        and f.storage is not Storage.UNKNOWN
+        and f.confidence is not Confidence.LOW
+    ]
     if not candidates or analysis.machine.exhausted or any(e.phase == "forward" for e in analysis.log.escapes):
         return
     read = {r.field for r in analysis.log.reads if r.phase == "forward" and not r.unset}

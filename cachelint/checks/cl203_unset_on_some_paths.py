@@ -15,7 +15,7 @@ from cachelint.model import FieldReport, Finding
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NO_NAMES = frozenset(("None", "True", "False", "is", "not", "and", "or", "in", "Eq"))
-_GRAD_MODE = re.compile(r"grad|inference|exporting|compiling|scripting|tracing")
+_GRAD_MODE = re.compile(r"grad|inference|export|compiling|scripting|tracing")
 """What a branch asks that wants to know whether a backward will come at all."""
 
 
