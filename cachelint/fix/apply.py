@@ -15,7 +15,6 @@ from cachelint import suppress
 from cachelint.checks import FileContext
 from cachelint.classify import relative
 from cachelint.engine import examine
-from cachelint.composite import Composites
 from cachelint.fix.edits import Plan, Refusal
 from cachelint.fix.remedies import plan_file
 from cachelint.index.module import ModuleInfo

@@ -6,6 +6,7 @@ them; what no edit names comes out byte for byte.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -83,17 +84,21 @@ class _Checker(cst.CSTVisitor):
         for claim in claims:
             self.claims.setdefault((claim.span.line, claim.span.column), []).append(claim)
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:  # noqa: N802, D102
+    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
+        return False
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         start = self.positions[node].start
         own = self.claims.get((start.line + self.offset, start.column))
         if own is None:
-            return
+            return True
         seen = uses(node, Names(own[0].receiver), self.positions, self.offset)
         for claim in own:
             found = frozenset((p.kind, p.line, p.column) for p in seen if p.field == claim.field)
             if found != claim.places:
                 lines = sorted({line for _, line, _ in found ^ claim.places})
                 raise CannotRewrite(f"two readings of `{claim.receiver}.{claim.field}` disagree (line {lines[0]})")
+        return False
 
 
 class _Rewriter(cst.CSTTransformer):
@@ -116,6 +121,16 @@ class _Rewriter(cst.CSTTransformer):
                 self.extended.setdefault(start, []).append(edit)
             elif not isinstance(edit, Replace):
                 self.beside.setdefault(start, []).append(edit)
+
+        self.lines = sorted({edit.span.line for edit in edits})
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        """Statements without an edit are passed over: their trees are most of the work."""
+        if isinstance(node, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+            place = self.positions[node]
+            first = bisect_left(self.lines, place.start.line + self.offset)
+            return first < len(self.lines) and self.lines[first] <= place.end.line + self.offset
+        return True
 
     def span(self, node: cst.CSTNode) -> Span:
         place = self.positions[node]

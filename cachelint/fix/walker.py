@@ -71,21 +71,21 @@ class _Walker(cst.CSTVisitor):
 
     # -- scopes and targets ------------------------------------------------------------------------------------------
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:  # noqa: N802, D102
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         self.depth += 1
         return self.depth == 1 or not self.shadows(node.params)
 
-    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:  # noqa: N802, D102
+    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
         self.depth -= 1
 
-    def visit_Lambda(self, node: cst.Lambda) -> bool:  # noqa: N802, D102
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
         return not self.shadows(node.params)
 
     def shadows(self, params: cst.Parameters) -> bool:
         every = [*params.posonly_params, *params.params, *params.kwonly_params, params.star_arg, params.star_kwarg]
         return any(isinstance(p, cst.Param) and p.name.value == self.names.receiver for p in every)
 
-    def visit_Param(self, node: cst.Param) -> bool:  # noqa: N802, D102
+    def visit_Param(self, node: cst.Param) -> bool:
         self.known.add(node.name)
         return True
 
@@ -96,31 +96,31 @@ class _Walker(cst.CSTVisitor):
         else:
             into.add(node)
 
-    def visit_AssignTarget(self, node: cst.AssignTarget) -> None:  # noqa: N802, D102
+    def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
         self.target(node.target, self.stored)
 
-    def visit_AnnAssign(self, node: cst.AnnAssign) -> None:  # noqa: N802, D102
+    def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
         self.target(node.target, self.stored)
 
-    def visit_AugAssign(self, node: cst.AugAssign) -> None:  # noqa: N802, D102
+    def visit_AugAssign(self, node: cst.AugAssign) -> None:
         self.stored.add(node.target)
         self.augmented.add(node.target)
 
-    def visit_For(self, node: cst.For) -> None:  # noqa: N802, D102
+    def visit_For(self, node: cst.For) -> None:
         self.target(node.target, self.stored)
 
-    def visit_CompFor(self, node: cst.CompFor) -> None:  # noqa: N802, D102
+    def visit_CompFor(self, node: cst.CompFor) -> None:
         self.target(node.target, self.stored)
 
-    def visit_AsName(self, node: cst.AsName) -> None:  # noqa: N802, D102
+    def visit_AsName(self, node: cst.AsName) -> None:
         self.target(node.name, self.stored)
 
-    def visit_Del(self, node: cst.Del) -> None:  # noqa: N802, D102
+    def visit_Del(self, node: cst.Del) -> None:
         self.target(node.target, self.deleted)
 
     # -- uses --------------------------------------------------------------------------------------------------------
 
-    def visit_Call(self, node: cst.Call) -> bool:  # noqa: N802, D102
+    def visit_Call(self, node: cst.Call) -> bool:
         func = node.func
         if isinstance(func, cst.Attribute) and self.is_receiver(func.value):
             name = func.attr.value
@@ -143,7 +143,7 @@ class _Walker(cst.CSTVisitor):
                 self.known.add(arg.value)
         return True
 
-    def visit_Attribute(self, node: cst.Attribute) -> bool:  # noqa: N802, D102
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
         if not self.is_receiver(node.value):
             node.value.visit(self)
             return False
@@ -169,13 +169,13 @@ class _Walker(cst.CSTVisitor):
             self.note("load", name, node)
         return False
 
-    def visit_Name(self, node: cst.Name) -> None:  # noqa: N802, D102
+    def visit_Name(self, node: cst.Name) -> None:
         if self.is_receiver(node) and node not in self.known:
             self.note("escape", "*", node)
 
-    def visit_Arg(self, node: cst.Arg) -> bool:  # noqa: N802, D102
+    def visit_Arg(self, node: cst.Arg) -> bool:
         node.value.visit(self)
         return False  # not the keyword's name
 
-    def visit_NameItem(self, node: cst.NameItem) -> bool:  # noqa: N802, D102
+    def visit_NameItem(self, node: cst.NameItem) -> bool:
         return False  # global and nonlocal declarations

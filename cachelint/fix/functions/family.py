@@ -15,8 +15,8 @@ from cachelint.fix.functions.containers import Shape
 from cachelint.fix.functions.fields import CannotPlan, Field, judge, outside_reader
 from cachelint.fix.functions.forward import Placement, Site, Slot
 from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine, Scope, Use
-from cachelint.index.module import FunctionNode
 from cachelint.fix.functions.slices import FULL, NoSlice, Slice, Slicer, Step
+from cachelint.index.module import FunctionNode
 from cachelint.infer.optable import operators
 from cachelint.infer.symbols import settle
 from cachelint.infer.values import DEVICE, HOST, NONE, Seq
@@ -473,7 +473,7 @@ class _Assembly:
                     saved.add(direct)
         slicer = self.slicer(site, reader)
         kept = self.kept_hosts(site)
-        fields: dict[str, tuple[ast.expr, ast.stmt] | None] = {name: None for name in kept}
+        fields: dict[str, tuple[ast.expr, ast.stmt] | None] = dict.fromkeys(kept)
         fields.update({item.name: candidates.get(item.name) for item in self.fields if not item.container})
         slicer.fields = fields
         chosen: dict[str, Slice] = {}

@@ -1,0 +1,190 @@
+"""Fix copies of whole packages, and count what was fixed safely, fixed unsafely and refused, by reason.
+
+    python benchmarks/fix_packages.py FOLDER... [--codes CL101,CL102] [--time]
+
+Each folder is copied first; the original is not touched. For each package the script makes sure that every changed file
+still compiles, that text outside the functions concerned is what it was, byte for byte, that a second check finds
+nothing that could still be fixed safely, and that a second fix changes nothing. With ``--time`` it also measures a cold
+check and a cold fix of the whole folder as commands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cachelint.config import Configs
+from cachelint.fix.api import FileFix, Summary, fix_findings
+from cachelint.fix.edits import Span
+from cachelint.model import Applicability, Finding
+from cachelint.runner import Options, run
+
+CODES = tuple(f"CL10{n}" for n in range(1, 8))
+
+
+@dataclass
+class Result:
+    """What came of one package."""
+
+    name: str
+    findings: Counter[str] = field(default_factory=Counter)
+    safe: int = 0
+    unsafe: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    check_seconds: float = 0.0
+    fix_seconds: float = 0.0
+
+
+def copied(folder: Path, into: Path) -> Path:
+    """The Python files and notebooks of a folder, and its configuration."""
+    target = into / folder.name
+    for path in folder.rglob("*"):
+        if path.suffix in (".py", ".ipynb", ".toml") and path.is_file() and ".git" not in path.parts:
+            new = target / path.relative_to(folder)
+            new.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, new)
+    return target
+
+
+def findings_of(folder: Path, codes: tuple[str, ...]) -> list[Finding]:
+    """The findings of these rules, without the cache."""
+    report = run(["."], Configs(str(folder)), Options(use_cache=False), cwd=str(folder))
+    return [finding for finding in report.findings if finding.code in codes]
+
+
+def fix_all(folder: Path, codes: tuple[str, ...], unsafe: bool) -> Summary:
+    """Fix and write."""
+    found = findings_of(folder, codes)
+    return fix_findings(found, Configs(str(folder)), str(folder), unsafe=unsafe)
+
+
+def outside(change: FileFix) -> str | None:
+    """What changed outside the functions that the plans of a file name: it must be nothing.
+
+    The spans are those of the text that a plan was made for, so a file whose plans took several rounds is only held
+    against the first lines and the last.
+    """
+    spans: list[Span] = [span for plan in change.fixed.applied for span in plan.scope]
+    before = change.source.text.splitlines(keepends=True)
+    after = change.fixed.text.splitlines(keepends=True)
+    first = min(span.line for span in spans) - 1
+    last = max(span.end_line for span in spans)
+    if before[:first] != after[:first]:
+        return "lines above the first function changed"
+    tail = before[last:]
+    if tail and tail != after[-len(tail) :]:
+        return "lines below the last function changed"
+    return None
+
+
+def examine(folder: Path, codes: tuple[str, ...], timed: bool) -> Result:
+    """Everything for one package."""
+    result = Result(folder.name)
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = copied(folder, Path(scratch))
+        if timed:
+            result.check_seconds = seconds("check", copy, "--exit-zero", "--output-format", "json")
+            result.fix_seconds = seconds("fix", copy, "--diff")
+        found = findings_of(copy, codes)
+        result.findings = Counter(finding.code for finding in found)
+        originals = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+        summary = fix_all(copy, codes, unsafe=False)
+        result.safe = sum(len(plan.findings) for plan in summary.applied)
+        result.unsafe = sum(len(plan.findings) for plan in summary.skipped)
+        result.refused = Counter(refusal.kind for refusal in summary.refused)
+        changed = {copy / one.source.path for one in summary.changed}
+        for path, raw in originals.items():
+            if path not in changed and path.read_bytes() != raw:
+                result.faults.append(f"{path.name}: changed without a plan")
+        for one in summary.changed:
+            path = copy / one.source.path
+            try:
+                compile(path.read_bytes(), str(path), "exec")
+            except SyntaxError as error:
+                result.faults.append(f"{one.source.path}: no longer compiles: {error}")
+            fault = outside(one)
+            if fault:
+                result.faults.append(f"{one.source.path}: {fault}")
+        result.faults += [f"{error.path}:{error.line}: {error.message}" for error in summary.errors]
+        again = findings_of(copy, codes)
+        left = [f for f in again if f.fix is not None and f.fix.applicability is Applicability.SAFE]
+        barred = {(r.finding.path, r.finding.field) for r in summary.refused}
+        result.faults += [
+            f"{f.path}:{f.line}: {f.code} `{f.field}` could still be fixed" for f in left if (f.path, f.field) not in barred
+        ]
+        if fix_all(copy, codes, unsafe=False).changed:
+            result.faults.append("a second fix changes something")
+    return result
+
+
+def seconds(command: str, folder: Path, *options: str) -> float:
+    """How long a command takes on a folder, without the cache."""
+    start = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", "cachelint", command, "--no-cache", "-q", *options, "."],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    return time.perf_counter() - start
+
+
+def table(results: list[Result], timed: bool) -> list[str]:
+    """A Markdown table, its totals, and the reasons of the refusals."""
+    head = ["package", "findings", "safe", "unsafe", "refused", "safe share"]
+    head += ["check s", "fix s"] if timed else []
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    total = Result("all")
+    for one in results:
+        total.findings += one.findings
+        total.safe += one.safe
+        total.unsafe += one.unsafe
+        total.refused += one.refused
+        lines.append(row(one, timed))
+    lines.append(row(total, timed))
+    lines += ["", "| refused because | findings |", "| --- | ---: |"]
+    lines += [f"| {kind} | {count} |" for kind, count in total.refused.most_common()]
+    return lines
+
+
+def row(one: Result, timed: bool) -> str:
+    """One line of the table."""
+    count = sum(one.findings.values())
+    share = f"{100 * one.safe / count:.0f} %" if count else ""
+    cells = [one.name, str(count), str(one.safe), str(one.unsafe), str(sum(one.refused.values())), share]
+    cells += [f"{one.check_seconds:.1f}", f"{one.fix_seconds:.1f}"] if timed else []
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> int:
+    """Print the table; 1 when a promise was broken."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--codes", default=",".join(CODES))
+    parser.add_argument("--time", action="store_true")
+    args = parser.parse_args()
+    codes = tuple(args.codes.split(","))
+    results = []
+    for folder in args.folders:
+        print(f"{folder.name} …", file=sys.stderr, flush=True)
+        results.append(examine(folder.resolve(), codes, args.time))
+    print(*table(results, args.time), sep="\n")
+    faults = [f"{one.name}: {fault}" for one in results for fault in one.faults]
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.exit(main())
