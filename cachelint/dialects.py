@@ -16,7 +16,8 @@ def shipped() -> tuple[DialectSpec, ...]:
 
 
 def _spec(table: dict[str, Any]) -> DialectSpec:
-    return DialectSpec(**{key: tuple(value) if isinstance(value, list) else value for key, value in table.items()})
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    return DialectSpec(**values)
 
 
 def by_name(name: str, settings: Settings) -> DialectSpec:

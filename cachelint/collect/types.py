@@ -320,14 +320,15 @@ def _is_trainer(node: FunctionNode) -> bool:
     calls = [item for item in ast.walk(node) if isinstance(item, ast.Call)]
     own = {p.arg for p in parameters}
     runs_autograd = any(
-        isinstance(c.func, ast.Attribute)
-        and c.func.attr == "backward"
-        and not (isinstance(c.func.value, ast.Attribute) and _is_self(c.func.value.value) and _passes(c, own))
-        and (
-            isinstance(c.func.value, ast.Name)
-            and c.func.value.id in own
-            or not c.args
-            or _last(c.func.value) in ("autograd", "engine", "optimizer", "scaler", "model", "accelerator")
+        (
+            isinstance(c.func, ast.Attribute)
+            and c.func.attr == "backward"
+            and not (isinstance(c.func.value, ast.Attribute) and _is_self(c.func.value.value) and _passes(c, own))
+            and (
+                (isinstance(c.func.value, ast.Name) and c.func.value.id in own)
+                or not c.args
+                or _last(c.func.value) in ("autograd", "engine", "optimizer", "scaler", "model", "accelerator")
+            )
         )
         or _dotted(c.func) in ("torch.autograd.grad", "autograd.grad", "torch.autograd.backward")
         for c in calls

@@ -16,20 +16,20 @@ def downgrade(text: str) -> str:
 class _Downgrade(cst.CSTTransformer):
     """Template and nested f-strings, ``except A, B``, ``type`` statements, type parameters."""
 
-    def leave_FormattedString(  # noqa: N802
+    def leave_FormattedString(
         self, original_node: cst.FormattedString, updated_node: cst.FormattedString
     ) -> cst.BaseExpression:
         return _format(original_node, [updated_node])
 
-    def leave_TemplatedString(  # noqa: N802
+    def leave_TemplatedString(
         self, original_node: cst.TemplatedString, updated_node: cst.TemplatedString
     ) -> cst.BaseExpression:
         return _format(original_node, [updated_node])
 
-    def visit_ConcatenatedString(self, node: cst.ConcatenatedString) -> bool:  # noqa: N802
+    def visit_ConcatenatedString(self, node: cst.ConcatenatedString) -> bool:
         return False  # its parts must stay strings: the whole is rewritten at once
 
-    def leave_ConcatenatedString(  # noqa: N802
+    def leave_ConcatenatedString(
         self, original_node: cst.ConcatenatedString, updated_node: cst.ConcatenatedString
     ) -> cst.BaseExpression:
         parts = _parts(original_node)
@@ -37,7 +37,7 @@ class _Downgrade(cst.CSTTransformer):
             return updated_node
         return _format(original_node, [_visited(part) for part in parts])
 
-    def leave_ExceptHandler(  # noqa: N802
+    def leave_ExceptHandler(
         self, original_node: cst.ExceptHandler, updated_node: cst.ExceptHandler
     ) -> cst.ExceptHandler:
         kind = updated_node.type
@@ -45,7 +45,7 @@ class _Downgrade(cst.CSTTransformer):
             return updated_node.with_changes(type=_in_parentheses(kind))
         return updated_node
 
-    def leave_ExceptStarHandler(  # noqa: N802
+    def leave_ExceptStarHandler(
         self, original_node: cst.ExceptStarHandler, updated_node: cst.ExceptStarHandler
     ) -> cst.ExceptStarHandler:
         kind = updated_node.type
@@ -53,17 +53,13 @@ class _Downgrade(cst.CSTTransformer):
             return updated_node.with_changes(type=_in_parentheses(kind))
         return updated_node
 
-    def leave_TypeAlias(  # noqa: N802
-        self, original_node: cst.TypeAlias, updated_node: cst.TypeAlias
-    ) -> cst.BaseSmallStatement:
+    def leave_TypeAlias(self, original_node: cst.TypeAlias, updated_node: cst.TypeAlias) -> cst.BaseSmallStatement:
         return cst.Assign([cst.AssignTarget(updated_node.name)], updated_node.value)
 
-    def leave_FunctionDef(  # noqa: N802
-        self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
-    ) -> cst.FunctionDef:
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
         return updated_node.with_changes(type_parameters=None)
 
-    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:  # noqa: N802
+    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
         return updated_node.with_changes(type_parameters=None)
 
 

@@ -10,6 +10,12 @@ import ast
 import re
 import symtable
 import warnings
+from typing import cast
+
+
+def tree(text: str, path: str) -> ast.Module:
+    """The standard library's own parse. Raises SyntaxError, ValueError, RecursionError or MemoryError."""
+    return cast(ast.Module, compile(text, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True))
 
 
 def parse(text: str, path: str) -> ast.Module:
@@ -20,7 +26,7 @@ def parse(text: str, path: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in linted code are not the user's business here
-            return compile(text, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+            return tree(text, path)
     except (RecursionError, MemoryError) as error:
         raise SyntaxError("nested too deeply to parse", (path, 1, 1, "")) from error
     except ValueError as error:
@@ -30,7 +36,7 @@ def parse(text: str, path: str) -> ast.Module:
         if lowered is None:
             raise
         try:
-            return compile(lowered, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+            return tree(lowered, path)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise error from None
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from cachelint.index import chunks as _chunks
-from cachelint.index.lower import parse
+from cachelint.index.lower import parse, tree
 
 _KERNEL = re.compile(r"^@(?:\w+\.)*(?:jit|kernel|autotune|heuristics)\b", re.MULTILINE)
 
@@ -91,9 +91,7 @@ class ModuleInfo:
     def _parse_chunk(self, chunk: _chunks.Chunk) -> list[ast.stmt]:
         if self._whole is None:
             try:
-                return compile(
-                    "\n" * chunk.start + chunk.text, self.path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True
-                ).body
+                return tree("\n" * chunk.start + chunk.text, self.path).body
             except (SyntaxError, ValueError):
                 self._whole = parse(self.text, self.path)
         end = chunk.start + chunk.text.count("\n") + (not chunk.text.endswith("\n"))
@@ -120,7 +118,7 @@ class ModuleInfo:
         if "#" in head[-1]:
             return None
         try:
-            body = compile(text, self.path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True).body
+            body = tree(text, self.path).body
         except (SyntaxError, ValueError):
             return None
         if len(body) != 1:
@@ -159,7 +157,7 @@ class ModuleInfo:
                 line = chunk.start + chunk.text.count("\n")
             text = "".join(pieces)
             try:
-                body = compile(text, self.path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True).body
+                body = tree(text, self.path).body
             except (SyntaxError, ValueError):
                 if self._whole is None:
                     self._whole = parse(self.text, self.path)
@@ -233,8 +231,8 @@ class ModuleInfo:
 
 def first_line(node: ast.stmt) -> int:
     """The first line of a statement, decorators included."""
-    decorators = getattr(node, "decorator_list", None)
-    return min([node.lineno, *(d.lineno for d in decorators or ())])
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(d.lineno for d in decorators)])
 
 
 def class_info(

@@ -175,9 +175,11 @@ class Project:
                 if best is not None and best.binding is None and best.module is None and len(bindings) > 1:
                     continue  # a stub for a library that could not be imported
                 return found
-            if best is None or _is_none(best.binding):
-                best = found
-            elif best.binding is None and found.binding is not None and not _is_library(best):
+            if (
+                best is None
+                or _is_none(best.binding)
+                or (best.binding is None and found.binding is not None and not _is_library(best))
+            ):
                 best = found
         if best is None and hops < _MAX_HOPS:
             for star in module.star_imports:
