@@ -87,7 +87,6 @@ def _fields(analysis: Analysis, settings: Settings) -> list[FieldReport]:
         if write.phase == "forward" and write.field not in _CORE:
             writes.setdefault(write.field, []).append(write)
     reads = {r.field for r in log.reads if r.phase == "backward"}
-    reads |= {r.field for r in log.deletes if r.phase == "backward" and False}
     escaped = any(e.phase == "backward" for e in log.escapes) or analysis.machine.exhausted
     outputs = output_roots(analysis)
     saved = _saved_roots(analysis) if analysis.unit.receiver_is_self else frozenset()

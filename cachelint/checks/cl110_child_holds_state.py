@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
@@ -28,7 +29,9 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
             names = ", ".join(f"`{field.field}`" for field in kept)
             holder = f"`self.{child.attribute}`" if child.attribute else f"a {child.inst.info.name}"
             call = child.forward[0]
-            node = call.node if call.file == unit.module.path else unit.info and unit.info.node
+            node: ast.AST | None = call.node if call.file == unit.module.path else None
+            if node is None and unit.info is not None:
+                node = unit.info.node
             if node is not None:
                 yield context.at(
                     rule,

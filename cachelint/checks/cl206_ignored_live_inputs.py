@@ -29,7 +29,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
             continue
         arguments = ", ".join(f"`{name}`" for name in live)
         kept = ", ".join(f"`self.{field.field}`" for field in fields)
-        place: ast.AST = (node.args.args[2:3] or [node.args.vararg or node])[0]
+        place: ast.AST = node.args.args[2] if len(node.args.args) > 2 else node.args.vararg or node
         yield context.at(
             rule,
             place,

@@ -92,8 +92,9 @@ def written_globals(analysis: Analysis) -> frozenset[str]:
         if any(r.startswith("g:") for _, value in launch.values for r in value.roots):
             from cachelint.infer.kernels import written_parameters
 
-            written = written_parameters(launch.func)
-            roots |= {r for name, value in launch.values if name in written for r in value.roots if r.startswith("g:")}
+            shared = {n: v for n, v in launch.values if any(r.startswith("g:") for r in v.roots)}
+            written = written_parameters(launch.func, shared)
+            roots |= {r for name in written for r in shared[name].roots if r.startswith("g:")}
     return frozenset(roots)
 
 

@@ -122,8 +122,8 @@ class _Finder:
                 for child in node.body:
                     yield from self.inside(child, below, inner)
         elif isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case)):
-            for child in ast.iter_child_nodes(node):
-                yield from self.inside(child, prefix, scope)
+            for below_it in ast.iter_child_nodes(node):
+                yield from self.inside(below_it, prefix, scope)
 
     def known(self, node: ast.ClassDef, prefix: str, scope: dict[str, Binding] | None) -> ClassInfo:
         """The module's own record of a top-level class, so that there is one; a new one for the others."""

@@ -212,13 +212,13 @@ def _setup(
             inputs_value = Value(HOST, ref=Seq(inputs))
     else:
         item = machine.symbol("inputs[]", "star", "an input", method.module, method.node.lineno)
-        inputs_value = Value(HOST, ref=Seq(None, item))
+        inputs_value = Value(HOST, ref=Seq(None, item, places=True))
     env = {names[0]: receiver} if names else {}
     for name in names[1:]:
         if name in ("output", "outputs", "out", "result"):
             env[name] = output
         elif name.startswith("keyword"):
-            env[name] = Value(HOST, ref=Seq(None, None, dict(keywords)))
+            env[name] = Value(HOST, ref=Seq(None, None, {**keywords}))
         elif name in ("inputs", "args", "input"):
             env[name] = inputs_value
         else:
@@ -260,7 +260,7 @@ def _backward_parameters(
     """Gradients are tensors; further parameters of a layer's backward are its live inputs."""
     args = method.node.args
     gradient = Value(DEVICE, LIVE, roots=frozenset(("grad",)))
-    live = [v for v in _live_inputs(analysis, machine)]
+    live = _live_inputs(analysis, machine)
     env: dict[str, Value] = {}
     names = [a.arg for a in (*args.posonlyargs, *args.args)][skip:]
     many = unit.dialect.name == "chainer"
@@ -439,10 +439,13 @@ def _fallback(name: str, kind: str, machine: Machine) -> Outcome:
         return Outcome(DEVICE | HOST, LOW, Why(*where, f"{symbol.label}: callers may pass tensors"))
     if kind == "place" and name.startswith("*"):
         owner = name.rpartition("[")[0]
-        if owner in machine.symbols and not owner.startswith("**"):
+        if owner in machine.symbols and not owner.startswith("**") and not symbol.foreign:
             whole = settle(machine.symbols[owner])
             return whole if whole.kinds else _fallback(owner, "star", machine)
         name = name.rpartition("[")[2].rstrip("]")
+    if kind == "place":
+        hint = symbol.label.strip("`")
+        name = hint if hint.isidentifier() else name
     if kind in ("result", "item") and symbol.prior == DEVICE:
         told = f"{symbol.label}, whose code is not here, was given tensors"
         return Outcome(DEVICE | optional, MEDIUM, Why(*where, told))

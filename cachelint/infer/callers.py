@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 
 from cachelint.collect.types import Unit
 from cachelint.index.chunks import Chunk
@@ -127,10 +128,8 @@ def _run(
         env[names[0]] = Value(HOST, ref=Inst(info, built_here=False), param=f"self of {info.name}")
     env.update(_parameters(Method(function, info, module), runner, skip))
     _docstring(function, runner)
-    try:
+    with suppress(Exhausted, RecursionError):
         runner.run(function, module, env, owner=info, self_name=names[0] if skip else "", entry=True)
-    except (Exhausted, RecursionError):
-        pass
     for call in calls:
         for args, kwargs in runner.call_hook[id(call)]:
             _note_arguments(unit, machine, runner, module, call, args, kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cachelint.infer.names import suggests
 from cachelint.infer.optable import operators
@@ -87,7 +87,10 @@ class Expressions:
     def eval(self: Machine, node: ast.expr) -> Value:  # type: ignore[misc]
         """The value of an expression."""
         handler = _EXPRESSIONS.get(type(node))
-        return HOST_VALUE if handler is None else handler(self, node)
+        if handler is None:
+            return HOST_VALUE
+        value: Value = handler(self, node)
+        return value
 
     def ev_name(self: Machine, node: ast.Name) -> Value:  # type: ignore[misc]
         return self.name(node.id, node)
@@ -506,7 +509,7 @@ class Expressions:
         if ref is not None:
             handler = _ATTRIBUTES.get(type(ref))
             if handler is not None:
-                found = handler(self, base, ref, name, node)
+                found: Value | None = handler(self, base, ref, name, node)
                 if found is not None:
                     return found
         return self.plain_attribute(base, name, node)
@@ -757,15 +760,16 @@ class Expressions:
                     return Value(HOST, ref=Seq(ref.items[start:], ref.rest, mutable=ref.mutable))
         return Value(HOST, ref=Seq(None, ref.element(), mutable=ref.mutable))
 
-    def place(self: Machine, ref: Seq, key: str | int, node: ast.AST) -> Value:  # type: ignore[misc]
+    def place(self: Machine, ref: Seq, key: str | int, node: ast.AST, hint: str = "") -> Value:  # type: ignore[misc]
         """What callers give at one place of ``*args`` or under one key of ``**kwargs``."""
         rest = ref.rest
-        assert rest is not None and rest.param is not None
+        assert rest is not None
+        assert rest.param is not None
         number = key - len(ref.items or ()) if isinstance(key, int) else key
         value = self.symbol(
             f"{rest.param}[{number}]",
             "place",
-            f"`{rest.param}[{key!r}]`",
+            f"`{hint}`" if hint else f"`{rest.param}[{key!r}]`",
             self.frame.module,
             getattr(node, "lineno", 0),
             deps=rest.deps,
@@ -877,7 +881,7 @@ def _last(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-_EXPRESSIONS = {
+_EXPRESSIONS: dict[type, Any] = {
     ast.Call: lambda machine, node: machine.ev_call(node),
     ast.Name: Expressions.ev_name,
     ast.Constant: Expressions.ev_constant,
@@ -905,7 +909,7 @@ _EXPRESSIONS = {
     ast.DictComp: Expressions.ev_comprehension,
     ast.Subscript: Expressions.ev_subscript,
 }
-_ATTRIBUTES = {
+_ATTRIBUTES: dict[type, Any] = {
     Recv: Expressions.at_recv,
     Mod: Expressions.at_mod,
     Ext: Expressions.at_ext,

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterable
 
 from cachelint.infer.values import Func
 
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_STORED = re.compile(r"(?:store|atomic_\w+)\(\s*([A-Za-z_]\w*)")
+_STORING = re.compile(r"([A-Za-z_]\w*)\s*\.\s*(?:store|atomic_\w+)\(")
+_FAR = 160
+"""Characters after an assignment in which its pointer stands; the base comes first in every form that we follow."""
 _STORES = frozenset(("store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas", "atomic_and"))
 _MODULES = frozenset(("tl", "language", "gl", "ttgl"))
 
 
-def written_parameters(kernel: Func) -> frozenset[str]:
-    """The parameters through which a kernel stores, found by following pointers back from its stores."""
+def written_parameters(kernel: Func, wanted: Iterable[str]) -> frozenset[str]:
+    """Those of the ``wanted`` parameters through which a kernel stores, found by following pointers back from stores."""
     if isinstance(kernel.node, ast.Lambda):
+        return frozenset()
+    text = kernel.module.unparsed(kernel.node)
+    if text and not _near_stores(text) & set(wanted):
         return frozenset()
     try:
         node = kernel.module.whole(kernel.node)
@@ -32,7 +42,21 @@ def written_parameters(kernel: Func) -> frozenset[str]:
         known |= pointers
         pointers |= {base for pointer in pointers for base in bases.get(pointer, ())}
     parameters = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
-    return frozenset(parameters & pointers)
+    return frozenset(parameters & pointers & set(wanted))
+
+
+def _near_stores(text: str) -> set[str]:
+    """Every name that may stand behind a stored-to pointer, by the text alone: far quicker than parsing the kernel."""
+    names = set(_STORED.findall(text)) | set(_STORING.findall(text))
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        for match in re.finditer(rf"\b{name}\b[ \t]*(?::[^=\n]*)?[-+*/]?=(?!=)", text):
+            for found in _NAME.findall(text, match.end(), match.end() + _FAR):
+                if found not in names:
+                    names.add(found)
+                    pending.append(found)
+    return names
 
 
 def _stored_to(call: ast.Call) -> set[str]:

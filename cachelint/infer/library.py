@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cachelint.infer.optable import operators
 from cachelint.infer.symbols import DECISIVE, FAIR, HINT, STRONG
@@ -492,8 +492,7 @@ class Library:
         if isinstance(base.ref, Const) and isinstance(base.ref.value, str):
             return HOST_VALUE
         if name == "prepare_for_saving":  # tensor subclasses' own: (their tensors, the emptied shell)
-            inner = replace(base, kinds=DEVICE | NONE, param=None, ref=None)
-            return Value(HOST, ref=Seq([Value(HOST, ref=Seq(None, inner)), HOST_VALUE]))
+            return emptied(base)
         if name in ("save_for_backward", "save"):
             return NONE_VALUE
         for value in (*args, *kwargs.values()):
@@ -526,6 +525,14 @@ _SMALL = frozenset(("small",))
 # Functions that give numbers for numbers and arrays for arrays.
 _NUMERIC = ("numpy", "cupy", "operator.")
 _BLANK = frozenset(("blank",))
+
+
+def emptied(base: Value) -> Value:
+    """What ``prepare_for_saving`` of a tensor subclass returns: its tensors, and itself without them."""
+    inner = replace(base, kinds=DEVICE | NONE, param=None, ref=None)
+    return Value(HOST, ref=Seq([Value(HOST, ref=Seq(None, inner)), HOST_VALUE]))
+
+
 _MAYBE_COPY = frozenset(("copy?",))
 _VIEWS = frozenset(
     "view view_as t transpose permute squeeze unsqueeze expand expand_as detach narrow select unflatten swapaxes"
@@ -581,9 +588,13 @@ def _getattr(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.
             m.log.escapes.append(m.event("*", node, sure=False))
             return join_all(m.log.attrs.values()) or Value(UNKNOWN, OPAQUE, sure=LOW)
         return Value(UNKNOWN, OPAQUE, sure=LOW)
-    value = m.attribute(args[0], name, node)
     if len(args) < 3:
-        return value
+        return m.attribute(args[0], name, node)
+    symbol = m.symbols.get(args[0].param or "")
+    probed = symbol is not None and name not in symbol.foreign
+    value = m.attribute(args[0], name, node)
+    if symbol is not None and probed:
+        symbol.foreign.discard(name)  # only asked whether it is there, as one does with what is hung on tensors
     default = args[2].const
     if isinstance(default, (bool, int, float, str)) and value.sure == LOW and not value.kinds & HOST:
         # A name that only its owner could explain: the default shows what kind of value it is.
@@ -649,7 +660,7 @@ def _sequence(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast
 
 
 def _dict(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    keys: dict[object, Value] = dict(kwargs)
+    keys: dict[Any, Value] = {**kwargs}
     seq = Seq(None, None, keys, True)
     for value in args:
         if isinstance(value.ref, Seq) and value.ref.keys is not None:
@@ -717,7 +728,7 @@ def _namedtuple(m: Machine, args: list[Value], kwargs: dict[str, Value], node: a
 
 def _record(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
     if not args and kwargs:
-        return Value(HOST, ref=Seq(None, None, dict(kwargs), True))
+        return Value(HOST, ref=Seq(None, None, {**kwargs}, True))
     return Value(HOST, ref=Seq([*args, *kwargs.values()]))
 
 

@@ -6,6 +6,7 @@ import ast
 import builtins
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from cachelint.collect.log import Allocation, Binding, Exit, Mutation, Outside, Path, Read, ReceiverLog, Returned, Write
 from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
@@ -484,7 +485,7 @@ class Machine(Expressions, Calls):
                     left = head.items[position:] if head.items is not None and star == position else []
                     own = Value(HOST, ref=Seq(left, head.rest, mutable=True))
                 elif head is not None and head.places and (star is None or position < star):
-                    own = self.place(head, position, node)
+                    own = self.place(head, position, node, part.id if isinstance(part, ast.Name) else "")
                 elif isinstance(part, ast.Starred):
                     own = Value(HOST, ref=Seq(None, element, mutable=True))
                 elif value.param is not None and (
@@ -516,6 +517,7 @@ class Machine(Expressions, Calls):
             self.module_values[(ref.info.path, name)] = value.tagged("side-channel")
         elif base.kinds & DEVICE and name == "data":
             self.mutated(node, base, "assignment to .data", node)
+            self.fill(base, value, node)
 
     def write(self, name: str, value: Value, node: ast.AST, augmented: bool = False) -> None:
         """A write to the receiver."""
@@ -931,7 +933,7 @@ def _how_it_ends(body: list[ast.stmt], function: str) -> str:
     return "jump" if isinstance(last, (ast.Continue, ast.Break)) else function
 
 
-_STATEMENTS = {
+_STATEMENTS: dict[type, Any] = {
     ast.Assign: Machine.do_assign,
     ast.AnnAssign: Machine.do_annassign,
     ast.AugAssign: Machine.do_augassign,

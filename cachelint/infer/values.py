@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from types import EllipsisType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo
@@ -124,7 +124,7 @@ class Seq:
 
     items: list[Value] | None = None
     rest: Value | None = None
-    keys: dict[object, Value] | None = None
+    keys: dict[Any, Value] | None = None
     mutable: bool = False
     shared: str = ""
     """Dotted name of the module-level container that this is, if it is one."""
