@@ -182,9 +182,7 @@ class _Rewriter(cst.CSTTransformer):
 
     # -- statements --------------------------------------------------------------------------------------------------
 
-    def leave_IndentedBlock(
-        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
-    ) -> cst.BaseSuite:
+    def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock) -> cst.BaseSuite:
         """Carry out the edits of the statements in a block."""
         if not self.touches(original_node.body):
             return updated_node

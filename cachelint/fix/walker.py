@@ -36,7 +36,9 @@ class Names:
     """Whether what is saved is read back by a call (``ctx.saved_tensor()``)."""
 
 
-def uses(function: cst.FunctionDef, names: Names, positions: Mapping[cst.CSTNode, CodeRange], offset: int = 0) -> list[Place]:
+def uses(
+    function: cst.FunctionDef, names: Names, positions: Mapping[cst.CSTNode, CodeRange], offset: int = 0
+) -> list[Place]:
     """Every use of the receiver in a function, nested functions included, in the order of the text.
 
     A call that hands the receiver on (``helper(ctx, x)``) is ``handed``, whatever it calls; ``offset`` is added to lines.
@@ -129,7 +131,12 @@ class _Walker(cst.CSTVisitor):
                 self.known.add(func)
                 self.known.add(func.value)
         first = node.args[0] if node.args else None
-        if isinstance(func, cst.Name) and func.value in _BY_NAME and first is not None and self.is_receiver(first.value):
+        if (
+            isinstance(func, cst.Name)
+            and func.value in _BY_NAME
+            and first is not None
+            and self.is_receiver(first.value)
+        ):
             literal = node.args[1].value if len(node.args) > 1 else None
             text = literal.evaluated_value if isinstance(literal, cst.SimpleString) else None
             if first.keyword is None and isinstance(text, str):

@@ -201,6 +201,7 @@ class Reader:
             self.edits.append(After(self.text.span(body[-1]), every))
 
     def extend(self, targets: Sequence[ast.Tuple | ast.List], names: Sequence[str], front: bool) -> None:
+        """Add names to the present unpackings."""
         for target in targets:
             self.edits.append(Extend(self.text.span(target), tuple(names), front))
 
@@ -245,10 +246,8 @@ class Reader:
             parent = self.flow.parents.get(use.node)
             plain = isinstance(parent, ast.Subscript) and front is False and _literal_index(parent)
             self.edits.append(Replace(self.text.span(use.node), whole if plain else rest))
-        if count == 1:
-            own = f"{names[0]} = {whole}[{0 if front else -1}]"
-        else:
-            own = f"{_targets(list(names))} = {mine}"
+        single = f"{names[0]} = {whole}[{0 if front else -1}]"
+        own = single if count == 1 else f"{_targets(names)} = {mine}"
         self.at_top((f"{whole} = {read}", own))
 
     def finish(self) -> list[Edit]:

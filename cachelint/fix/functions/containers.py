@@ -10,7 +10,7 @@ from cachelint.fix.edits import Rewrite
 from cachelint.fix.functions.backward import Reader
 from cachelint.fix.functions.fields import CannotPlan, Field, tensor_only
 from cachelint.fix.functions.forward import Placement, Site, Slot
-from cachelint.infer.values import DEVICE, LOW, NONE, UNKNOWN, Seq, Value, carried
+from cachelint.infer.values import DEVICE, NONE, UNKNOWN, Seq, Value, carried
 
 TENSOR, HOST_PART, LITERAL = "tensor", "host", "literal"
 
@@ -28,11 +28,10 @@ class Part:
 class Shape:
     """How a container is taken apart: item by item, or as one run of tensors (``parts`` is None)."""
 
-    field: Field
+    item: Field
     parts: list[Part] | None
     dictionary: bool = False
     mutable: bool = True
-    doubt: str = ""
     slots: list[Slot] = field(default_factory=list)
     hosts: dict[object, str] = field(default_factory=dict)
 
@@ -52,8 +51,7 @@ def shape_of(item: Field, site: Site) -> Shape:
     if element is not None and ref.keys is None and tensor_only(element) and all(p.value is not None for p in pairs):
         if any(p.statement is not pairs[0].statement for p in pairs) and len(pairs) > 1:
             raise CannotPlan("it is built in several places", "several containers", name)
-        doubt = "nothing but a name or a use suggests that its items are tensors" if element.sure == LOW else ""
-        return Shape(item, None, mutable=_is_mutable(pairs[0].value, ref), doubt=doubt)
+        return Shape(item, None, mutable=_is_mutable(pairs[0].value, ref))
     what = "a dict whose keys aren't all written out" if ref.keys is not None else "not a run of tensors, nor a literal"
     raise CannotPlan(f"it is {what}: its tensors can't be told from the rest", "mixed container", name)
 
@@ -62,8 +60,8 @@ def _literal(item: Field, site: Site, ref: Seq) -> Shape | None:
     pairs = site.pairs(item.name)
     if len(pairs) != 1 or not pairs[0].plain or not isinstance(pairs[0].statement, ast.Assign):
         return None
-    pair = pairs[0]
-    if pair.statement.targets[0] is not pair.use.node or not site.flow.is_top(pair.statement):
+    pair, statement = pairs[0], pairs[0].statement
+    if statement.targets[0] is not pair.use.node or not site.flow.is_top(pair.statement):
         return None
     value = pair.value
     entries: list[tuple[object, ast.expr, Value]]
@@ -81,19 +79,17 @@ def _literal(item: Field, site: Site, ref: Seq) -> Shape | None:
             return None
     else:
         return None
-    parts, doubt = [], ""
+    parts: list[Part] = []
     for number, node, what in entries:
         if isinstance(node, ast.Constant):
             parts.append(Part(LITERAL, node, number))
         elif tensor_only(what):
             parts.append(Part(TENSOR, node, number))
-            if what.sure == LOW:
-                doubt = "nothing but a name or a use suggests that its items are tensors"
         elif not carried(what).kinds & (DEVICE | UNKNOWN) or what.kinds == NONE:
             parts.append(Part(HOST_PART, node, number))
         else:
             return None
-    return Shape(item, parts, isinstance(value, ast.Dict), not isinstance(value, ast.Tuple), doubt)
+    return Shape(item, parts, isinstance(value, ast.Dict), not isinstance(value, ast.Tuple))
 
 
 def _literal_code(key: object) -> str:
@@ -116,7 +112,7 @@ def _is_mutable(value: ast.expr | None, ref: Seq) -> bool:
 
 def ready(shape: Shape, site: Site) -> int:
     """The index of the last statement of the body that may still change the container."""
-    flow, name = site.flow, shape.field.name
+    flow, name = site.flow, shape.item.name
     nodes = [use.node for use in site.routine.of("load", name)]
     for pair in site.pairs(name):
         if isinstance(pair.value, ast.Name):
@@ -128,7 +124,7 @@ def ready(shape: Shape, site: Site) -> int:
 
 def take_apart(shape: Shape, site: Site, place: Placement, attributes: set[str]) -> None:
     """Write the forward side: fills ``shape.slots`` and ``shape.hosts``. ``attributes`` are names taken on ctx."""
-    name, receiver = shape.field.name, site.routine.receiver
+    name, receiver = shape.item.name, site.routine.receiver
     if shape.parts is None:
         local = site.local(name, place)
         shape.slots = [Slot(local, name, star=True)]
@@ -184,7 +180,7 @@ def put_together(shape: Shape, reader: Reader) -> list[str]:
     """Write the backward side; the names to unpack the slots to."""
     if shape.parts is None:
         return _run(shape, reader)
-    name = shape.field.name
+    name = shape.item.name
     loads = reader.routine.of("load", name)
     changed = reader.routine.of("store", name) and not all(
         _cleared(reader, use.node) for use in reader.routine.of("store", name)
@@ -223,7 +219,9 @@ def _rebuilt(shape: Shape, codes: dict[object, str], receiver: str) -> str:
     assert shape.parts is not None
     items = [_code(part, codes, shape, receiver) for part in shape.parts]
     if shape.dictionary:
-        return "{" + ", ".join(f"{_literal_code(p.key)}: {code}" for p, code in zip(shape.parts, items, strict=True)) + "}"
+        return (
+            "{" + ", ".join(f"{_literal_code(p.key)}: {code}" for p, code in zip(shape.parts, items, strict=True)) + "}"
+        )
     if shape.mutable:
         return f"[{', '.join(items)}]"
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
@@ -239,7 +237,7 @@ def _unpacked(shape: Shape, reader: Reader) -> list[str] | None:
     """``a, b, n = ctx.f``, the only read: its names are taken over."""
     assert shape.parts is not None
     flow = reader.flow
-    loads = reader.routine.of("load", shape.field.name)
+    loads = reader.routine.of("load", shape.item.name)
     if len(loads) != 1 or shape.dictionary:
         return None
     statement = flow.statement(loads[0].node)
@@ -268,7 +266,7 @@ def _unpacked(shape: Shape, reader: Reader) -> list[str] | None:
     if len({n for n in names if n != "_"}) < len([n for n in names if n != "_"]):
         return None
     reader.taken.update(names)
-    reader.replace(shape.field.name, "_")
+    reader.replace(shape.item.name, "_")
     if hosts:
         reader.edits.append(Rewrite(reader.text.span(statement), tuple(hosts)))
     else:
@@ -280,7 +278,7 @@ def _unpacked(shape: Shape, reader: Reader) -> list[str] | None:
 def _indexed(shape: Shape, reader: Reader) -> list[str] | None:
     """Reads of single items only: ``ctx.f["x"]``."""
     assert shape.parts is not None
-    flow, name = reader.flow, shape.field.name
+    flow, name = reader.flow, shape.item.name
     loads = reader.routine.of("load", name)
     if not loads or reader.routine.of("store", name):
         return None
@@ -325,7 +323,7 @@ def _constant(node: ast.expr) -> object:
 
 def _run(shape: Shape, reader: Reader) -> list[str]:
     """A run of tensors: ``*states`` in the unpacking, which makes a list."""
-    name = shape.field.name
+    name = shape.item.name
     if not reader.routine.of("load", name):
         reader.replace(name, name)
         return ["*_"]

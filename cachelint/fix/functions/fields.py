@@ -101,6 +101,8 @@ def _doubt(value: Value, name: str) -> str:
     if isinstance(value.ref, Seq):
         if value.kinds & NONE:
             raise CannotPlan("it is a container on some paths and None on others", "optional container", name)
+        if any(part.kinds & DEVICE and part.sure == LOW for part in value.ref.each()):
+            return "nothing but a name or a use suggests that its items are tensors"
         return ""
     if value.kinds & UNKNOWN:
         raise CannotPlan("nothing shows whether it is a tensor, and nothing else may be saved", "unknown storage", name)
@@ -130,10 +132,56 @@ def _check_use(use: Use, routine: Routine) -> None:
 
 
 _IDENTITY = frozenset(
-    ["grad", "grad_fn", "main_grad", "register_hook", "retain_grad", "_base", "_version", "requires_grad_", "data", "set_", "_backward_hooks"]
+    [
+        "grad",
+        "grad_fn",
+        "main_grad",
+        "register_hook",
+        "retain_grad",
+        "_base",
+        "_version",
+        "requires_grad_",
+        "data",
+        "set_",
+        "_backward_hooks",
+    ]
 )
 _PLAIN = frozenset(
-    ["T", "mT", "H", "mH", "shape", "dtype", "device", "ndim", "is_cuda", "is_sparse", "layout", "requires_grad", "is_leaf", "itemsize", "nbytes", "names", "real", "imag", "is_contiguous", "stride", "storage_offset", "size", "dim", "numel", "nelement", "element_size", "data_ptr", "untyped_storage", "get_device", "is_floating_point", "is_complex", "is_quantized", "is_meta"]
+    [
+        "T",
+        "mT",
+        "H",
+        "mH",
+        "shape",
+        "dtype",
+        "device",
+        "ndim",
+        "is_cuda",
+        "is_sparse",
+        "layout",
+        "requires_grad",
+        "is_leaf",
+        "itemsize",
+        "nbytes",
+        "names",
+        "real",
+        "imag",
+        "is_contiguous",
+        "stride",
+        "storage_offset",
+        "size",
+        "dim",
+        "numel",
+        "nelement",
+        "element_size",
+        "data_ptr",
+        "untyped_storage",
+        "get_device",
+        "is_floating_point",
+        "is_complex",
+        "is_quantized",
+        "is_meta",
+    ]
 )
 
 
@@ -170,7 +218,24 @@ def _check_identity(load: Use, routine: Routine, name: str) -> None:
                 raise CannotPlan(f"line {node.lineno} asks for its class or identity", "object identity", name)
 
 
-_CONTAINER = frozenset(["append", "extend", "pop", "items", "keys", "values", "get", "index", "count", "insert", "copy", "remove", "reverse", "sort"])
+_CONTAINER = frozenset(
+    [
+        "append",
+        "extend",
+        "pop",
+        "items",
+        "keys",
+        "values",
+        "get",
+        "index",
+        "count",
+        "insert",
+        "copy",
+        "remove",
+        "reverse",
+        "sort",
+    ]
+)
 
 
 def _is_plain_test(call: ast.Call) -> bool:

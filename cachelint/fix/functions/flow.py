@@ -122,7 +122,9 @@ class Flow:
                 names.add(item.name)
             elif isinstance(item, ast.alias):
                 names.add((item.asname or item.name).partition(".")[0])
-            elif (isinstance(item, ast.ExceptHandler) and item.name) or (isinstance(item, (ast.MatchAs, ast.MatchStar)) and item.name):
+            elif (isinstance(item, ast.ExceptHandler) and item.name) or (
+                isinstance(item, (ast.MatchAs, ast.MatchStar)) and item.name
+            ):
                 names.add(item.name)
         return frozenset(names)
 
@@ -139,7 +141,9 @@ class Flow:
             elif isinstance(item, (ast.Import, ast.ImportFrom)):
                 for alias in item.names:
                     found.setdefault((alias.asname or alias.name).partition(".")[0], []).append(item)
-            elif (isinstance(item, ast.ExceptHandler) and item.name) or (isinstance(item, (ast.MatchAs, ast.MatchStar)) and item.name):
+            elif (isinstance(item, ast.ExceptHandler) and item.name) or (
+                isinstance(item, (ast.MatchAs, ast.MatchStar)) and item.name
+            ):
                 found.setdefault(item.name, []).append(item)
             elif isinstance(item, (ast.Global, ast.Nonlocal)):
                 for name in item.names:

@@ -7,7 +7,7 @@ stops at tensors that are saved anyway, then at forward's tensor inputs; host va
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from cachelint.fix.functions.flow import Flow
@@ -22,7 +22,9 @@ _ROWSTAT = frozenset(("rowstat", "host_value"))
 _CHEAP = frozenset(("alias", "cast", "elementwise", "rowstat", "constant", "host_value"))
 _NARROW = frozenset(["half", "bfloat16", "byte", "char", "bool", "int8", "uint8", "argmax", "argmin", "any", "all"])
 _HOST_CALLS = frozenset(["int", "float", "bool", "len", "min", "max", "abs", "round", "tuple", "list"])
-_PURE_METHODS = frozenset(["size", "dim", "numel", "stride", "ndimension", "nelement", "is_floating_point", "is_complex"])
+_PURE_METHODS = frozenset(
+    ["size", "dim", "numel", "stride", "ndimension", "nelement", "is_floating_point", "is_complex"]
+)
 _IMPURE = frozenset(["item", "tolist", "numpy", "data_ptr", "detach", "data", "copy_", "clone", "cpu", "cuda"])
 
 
@@ -53,6 +55,7 @@ class Slice:
     size: int = FULL
 
 
+Go = Callable[[ast.expr | None], int]
 _Steps = dict[tuple[int, int], Step]
 """By the index of the statement in the body, and the place in it."""
 
@@ -149,7 +152,8 @@ class Slicer:
             raise NoSlice(f"it reads `{ast.unparse(node)}` before it is set")
         return self.visit(value, index, end, out, {}, depth + 1)
 
-    def attribute(self, node: ast.Attribute, go) -> int:  # type: ignore[no-untyped-def]
+    def attribute(self, node: ast.Attribute, go: Go) -> int:
+        """An attribute: of a library, or of a tensor."""
         table = operators()
         text = self.library(node)
         if text is not None:
@@ -162,7 +166,8 @@ class Slicer:
             return size
         raise NoSlice(f"it reads `{ast.unparse(node)[:40]}`")
 
-    def call(self, node: ast.Call, go) -> int:  # type: ignore[no-untyped-def]
+    def call(self, node: ast.Call, go: Go) -> int:
+        """A call of an operator of the table, or of a harmless builtin."""
         if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
             raise NoSlice("arguments are unpacked")
         if any(k.arg == "out" for k in node.keywords):
@@ -220,6 +225,7 @@ class Slicer:
     # -- names -------------------------------------------------------------------------------------------------------
 
     def name(self, node: ast.Name, at: int, end: int, out: Slice, steps: _Steps, depth: int) -> int:
+        """A name: saved anyway, an input, or made by an assignment of forward that becomes a step."""
         flow = self.routine.flow
         name = node.id
         definition = _definition(flow, name, at)
@@ -252,6 +258,7 @@ class Slicer:
     sizes: dict[int, int] = field(default_factory=dict)
 
     def input(self, name: str, stays: bool, out: Slice) -> int:
+        """An input of forward: a tensor to save, or a host value to keep."""
         kinds = self.kinds.get(name, UNKNOWN)
         if not stays:
             raise NoSlice(f"`{name}` is bound again before it could be saved")

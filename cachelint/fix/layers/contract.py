@@ -29,7 +29,9 @@ def contract_of(view: ClassView) -> Contract:
     spec = view.context.settings.contract
     if spec.module:
         return Contract(spec.module, spec.base)
-    known = view.context.report.dialect == "graph-node" and RUNTIME in " ".join(view.context.analysis.unit.dialect.bases)
+    known = view.context.report.dialect == "graph-node" and RUNTIME in " ".join(
+        view.context.analysis.unit.dialect.bases
+    )
     return Contract(RUNTIME, spec.base, "" if known else HINT)
 
 
@@ -49,7 +51,10 @@ def join(view: ClassView, contract: Contract, text: Text) -> list[Edit]:
     """The edits that give the class its base and the module the import; none where it has them."""
     if takes_part(view, contract):
         return []
-    return [Extend(text.span(view.node), (contract.base,), front=True), *imported(view, contract.module, contract.base, text)]
+    return [
+        Extend(text.span(view.node), (contract.base,), front=True),
+        *imported(view, contract.module, contract.base, text),
+    ]
 
 
 def imported(view: ClassView, module: str, name: str, text: Text) -> list[Edit]:
@@ -67,7 +72,7 @@ def imported(view: ClassView, module: str, name: str, text: Text) -> list[Edit]:
                 place = statement
             if isinstance(statement, (ast.Import, ast.ImportFrom)) and statement.lineno < view.node.lineno:
                 last = statement
-    if place is not None and not any(a.name == "*" for a in place.names):
+    if place is not None and not any(a.name == "*" for a in place.names) and "#" not in text.source(place):
         return [Rewrite(text.span(place), _with_name(place, name, text))]
     line = f"from {module} import {name}"
     if last is not None:

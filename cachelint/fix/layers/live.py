@@ -250,7 +250,11 @@ def short_call(view: ClassView, needed: int) -> str:
                 continue
             for statement in module.statements(chunk):
                 for node in ast.walk(statement):
-                    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
+                    if (
+                        isinstance(node, ast.Call)
+                        and isinstance(node.func, ast.Attribute)
+                        and node.func.attr == "backward"
+                    ):
                         given = len(node.args) + len(node.keywords)
                         starred = any(isinstance(a, ast.Starred) for a in node.args)
                         if 1 <= given < 1 + needed and not starred and not _is_self(node.func.value):

@@ -30,14 +30,18 @@ def argument(view: ClassView, name: str) -> Saved:
         raise CannotPlan("it is not written through the receiver's name", "indirect write", name)
     if isinstance(value.ref, Inst):
         raise CannotPlan(
-            f"it is an object of class {value.ref.info.name} that owns tensors: that class has to register them", "object", name
+            f"it is an object of class {value.ref.info.name} that owns tensors: that class has to register them",
+            "object",
+            name,
         )
     if isinstance(value.ref, Seq) or "container" in value.tags:
         return Saved(name, _spread(view, name, own, value))
     if value.kinds & UNKNOWN and not value.kinds & DEVICE:
         return Saved(name, own, "nothing shows whether it is a tensor")
     if value.kinds & HOST:
-        raise CannotPlan("on some path it may hold a host value, which the saver does not take", "may be a host value", name)
+        raise CannotPlan(
+            "on some path it may hold a host value, which the saver does not take", "may be a host value", name
+        )
     return Saved(name, own, "nothing but its name or its use suggests that it is a tensor" if value.sure == LOW else "")
 
 
@@ -103,7 +107,10 @@ def anchors(view: ClassView, name: str) -> list[Anchor]:
 def _in_method(method: MethodView, own: Sequence[Use], made: Sequence[Use], name: str) -> list[Anchor]:
     flow = method.flow
     for use in made:
-        if isinstance(use.statement, (ast.Return, ast.For, ast.With, ast.AsyncFor, ast.AsyncWith)) and use.kind == "store":
+        if (
+            isinstance(use.statement, (ast.Return, ast.For, ast.With, ast.AsyncFor, ast.AsyncWith))
+            and use.kind == "store"
+        ):
             raise CannotPlan(f"it is set inside another statement (line {use.node.lineno})", "indirect write", name)
     last = max(flow.top(use.statement) for use in made)
     changed = any(use.kind == "change" for use in made)
@@ -129,7 +136,9 @@ def calls(view: ClassView, arguments: Sequence[Saved], width: int) -> list[Edit]
         for group in _runs(own, method):
             codes = list(dict.fromkeys(by_name[a.name].code for a in group))
             place = max((a.statement for a in group), key=lambda s: (s.end_lineno or s.lineno, s.lineno))
-            edits.append(After(view.text.span(place), _call(method.receiver, view.save, codes, place.col_offset, width)))
+            edits.append(
+                After(view.text.span(place), _call(method.receiver, view.save, codes, place.col_offset, width))
+            )
     return edits
 
 

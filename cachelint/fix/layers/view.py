@@ -96,7 +96,11 @@ class ClassView:
             return
         method.roles.add(role)
         for item in ast.walk(method.node):
-            if isinstance(item, ast.Attribute) and isinstance(item.value, ast.Name) and item.value.id == method.receiver:
+            if (
+                isinstance(item, ast.Attribute)
+                and isinstance(item.value, ast.Name)
+                and item.value.id == method.receiver
+            ):
                 target = self.methods.get(item.attr)
                 if target is not None:
                     self._reach(target, role)
@@ -108,7 +112,9 @@ class ClassView:
                 continue
             parent = flow.parents.get(item)
             if not isinstance(parent, ast.Attribute):
-                if not (isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "super"):
+                if not (
+                    isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "super"
+                ):
                     self.odd = self.odd or f"`{method.receiver}` itself is handed on (line {item.lineno})"
                 continue
             above = flow.parents.get(parent)
@@ -120,7 +126,11 @@ class ClassView:
                 self.odd = self.odd or f"fields are reached through `{parent.attr}` (line {item.lineno})"
             self.fields.setdefault(parent.attr, []).append(self._use(method, parent))
         for item in ast.walk(method.node):
-            if isinstance(item, ast.Call) and isinstance(item.func, ast.Name) and item.func.id in ("setattr", "getattr", "vars"):
+            if (
+                isinstance(item, ast.Call)
+                and isinstance(item.func, ast.Name)
+                and item.func.id in ("setattr", "getattr", "vars")
+            ):
                 first = item.args[0] if item.args else None
                 if isinstance(first, ast.Name) and first.id == method.receiver:
                     self.odd = self.odd or f"fields are reached through `{item.func.id}` (line {item.lineno})"

@@ -31,8 +31,8 @@ def plan(file: FileContext, findings: Sequence[Finding]) -> Iterator[Outcome]:
             ):
                 own.setdefault(finding.field, []).append(finding)
         if context.analysis.unit.receiver_is_self:
-            for group in own.values():
-                for finding in group:
+            for refused in own.values():
+                for finding in refused:
                     yield Refusal(
                         finding,
                         "the old instance style keeps its state on self: static methods, ctx and `.apply` at every call "
