@@ -34,7 +34,7 @@ def fixed(text: str, *, unsafe: bool = False, codes: str = "CL1", path: str = HE
 def module_of(text: str, name: str = "program") -> types.ModuleType:
     """Execute a text as a module."""
     module = types.ModuleType(name)
-    exec(compile(text, f"{name}.py", "exec"), module.__dict__)  # noqa: S102
+    exec(compile(text, f"{name}.py", "exec"), module.__dict__)
     return module
 
 

@@ -128,7 +128,13 @@ TERMS = (
     Term("view", ("f# = x.reshape(-1)",), "(f# * f#).reshape(3, 3)", ("f#",), {"x": "2.0 * <f#>.reshape(3, 3) * g"}),
     Term("flipped", ("f# = x.t()",), "(f# * f#).t()", ("f#",), {"x": "2.0 * <f#>.t() * g"}),
     Term("helper", ("j# = _triple(x)",), "j# * j#", ("j#",), {"x": "6.0 * <j#> * g"}, helpers=("triple",)),
-    Term("two", ("l#, b# = 3.0 * x, x * w",), "l# * b#", ("l#", "b#", "x", "w"), {"x": "(3.0 * <b#> + <l#> * <w>) * g", "w": "<l#> * <x> * g"}),
+    Term(
+        "two",
+        ("l#, b# = 3.0 * x, x * w",),
+        "l# * b#",
+        ("l#", "b#", "x", "w"),
+        {"x": "(3.0 * <b#> + <l#> * <w>) * g", "w": "<l#> * <x> * g"},
+    ),
     Term("again", ("a# = x * x", "a# = a# + x"), "a# * a#", ("a#", "x"), {"x": "2.0 * <a#> * (2.0 * <x> + 1.0) * g"}),
 )
 
@@ -218,7 +224,9 @@ class _Maker:
             self.pack(packable)
         while names:
             name = names.pop(0)
-            habit = c.pick(("attribute", "attribute", "attribute", "saved", "pair", "setattr", "helper", "branch", "needs"))
+            habit = c.pick(
+                ("attribute", "attribute", "attribute", "saved", "pair", "setattr", "helper", "branch", "needs")
+            )
             field_ = self.field(name)
             if habit == "saved" and name not in self.saved:
                 self.saved.append(name)
@@ -235,7 +243,11 @@ class _Maker:
                 self.functions.append(f"def _keep{len(self.functions)}(ctx, value):\n    ctx.{field_} = value\n")
                 self.store(f"_keep{len(self.functions) - 1}(ctx, {name})")
             elif habit == "branch":
-                self.store(f"if flag:\n    ctx.{field_} = {name}\nelse:\n    ctx.{field_} = {name}" if not setup else f"ctx.{field_} = {name}")
+                self.store(
+                    f"if flag:\n    ctx.{field_} = {name}\nelse:\n    ctx.{field_} = {name}"
+                    if not setup
+                    else f"ctx.{field_} = {name}"
+                )
             elif habit == "needs" and name not in ("b",):
                 self.store(f"if ctx.needs_input_grad[0]:\n    ctx.{field_} = {name}")
             else:
@@ -267,7 +279,13 @@ class _Maker:
         else:
             body = ", ".join(items) + ("," if len(items) == 1 else "")
             bare = form == "tuple" and c.flip()
-            self.store(f"ctx.{field_} = {body}" if bare else f"ctx.{field_} = ({body})" if form == "tuple" else f"ctx.{field_} = [{body}]")
+            self.store(
+                f"ctx.{field_} = {body}"
+                if bare
+                else f"ctx.{field_} = ({body})"
+                if form == "tuple"
+                else f"ctx.{field_} = [{body}]"
+            )
         how = c.pick(("index", "whole", "unpack"))
         if how == "unpack" and form != "dict":
             targets = [*(f"r_{n}" for n in names), *(["_"] if extra else [])]
@@ -332,7 +350,11 @@ class _Maker:
             else:
                 stores.append(save)
         if setup:
-            body = ["x, w, b, n, flag = inputs", "y = output", *stores] if output or c.flip() else ["x, w, b, n, flag = inputs", *stores]
+            body = (
+                ["x, w, b, n, flag = inputs", "y = output", *stores]
+                if output or c.flip()
+                else ["x, w, b, n, flag = inputs", *stores]
+            )
             methods = [
                 "@staticmethod",
                 "def forward(x, w, b, n, flag):",
@@ -349,7 +371,11 @@ class _Maker:
             if c.flip(0.15):
                 self.habits.add("documented")
                 forward.insert(0, '"""What it does."""')
-            methods = ["@staticmethod", "def forward(ctx, x, w, b, n, flag):", *_indent([*forward, *stores, returns], 1)]
+            methods = [
+                "@staticmethod",
+                "def forward(ctx, x, w, b, n, flag):",
+                *_indent([*forward, *stores, returns], 1),
+            ]
         backward = ["@staticmethod", "def backward(ctx, g):", *_indent(self.backward_lines(terms, output), 1)]
         inherit = not setup and c.flip(0.15)
         if inherit:
@@ -378,13 +404,15 @@ class _Maker:
                 self.habits.add("indexed unpacking")
                 lines += [f"{name} = ctx.saved_tensors[{i}]" for i, name in enumerate(self.saved)][:1]
                 rest = self.saved[1:]
-                lines = [f"kept = ctx.saved_tensors", *(f"{name} = kept[{i}]" for i, name in enumerate(self.saved))]
+                lines = ["kept = ctx.saved_tensors", *(f"{name} = kept[{i}]" for i, name in enumerate(self.saved))]
                 _ = rest
             else:
                 lines.append(f"({names}) = ctx.saved_tensors" if place == "plain" else f"{names} = ctx.saved_tensors")
         before = [*self.backward]
         if c.flip(0.3) and self.saved:
-            lines = [*before, *lines] if not any(line.split(" ")[0] in self.saved for line in before) else [*lines, *before]
+            lines = (
+                [*before, *lines] if not any(line.split(" ")[0] in self.saved for line in before) else [*lines, *before]
+            )
         else:
             lines += before
         if output:

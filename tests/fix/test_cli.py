@@ -16,7 +16,7 @@ import pytest
 from cachelint import cli
 from cachelint.fix import api
 
-BAD = '''\
+BAD = """\
 import torch
 
 
@@ -29,8 +29,8 @@ class Square(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         return 2 * g * ctx.x
-'''
-GOOD = '''\
+"""
+GOOD = """\
 import torch
 
 
@@ -45,9 +45,12 @@ class Square(torch.autograd.Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return 2 * g * x
-'''
-UNSURE = BAD.replace("x: torch.Tensor", "x, mask").replace("ctx.x = x", "ctx.mask = mask").replace("ctx.x", "ctx.mask").replace(
-    "return 2 * g * ctx.mask", "return route(g, ctx.mask), None"
+"""
+UNSURE = (
+    BAD.replace("x: torch.Tensor", "x, mask")
+    .replace("ctx.x = x", "ctx.mask = mask")
+    .replace("ctx.x", "ctx.mask")
+    .replace("return 2 * g * ctx.mask", "return route(g, ctx.mask), None")
 )
 REFUSED = BAD.replace("return 2 * g * ctx.x", "return ctx.rule(ctx, g)")
 
@@ -243,7 +246,9 @@ def test_the_mode_stays(folder: Path) -> None:
     run("fix", "a.py")
     assert stat.S_IMODE(path.stat().st_mode) == 0o751
     assert path.read_text() == GOOD
-    assert os.listdir(folder) == sorted(["a.py", "pyproject.toml"]) or {"a.py", "pyproject.toml"} <= set(os.listdir(folder))
+    assert os.listdir(folder) == sorted(["a.py", "pyproject.toml"]) or {"a.py", "pyproject.toml"} <= set(
+        os.listdir(folder)
+    )
 
 
 def test_a_link_stays_a_link(folder: Path) -> None:
@@ -306,7 +311,13 @@ def test_a_remedy_that_crashes_takes_nothing_away(folder: Path, monkeypatch: pyt
 def test_notebook_cells_are_fixed(folder: Path) -> None:
     cells = [
         {"cell_type": "markdown", "metadata": {}, "source": ["# Title\n"]},
-        {"cell_type": "code", "metadata": {}, "execution_count": 1, "outputs": [], "source": BAD.splitlines(keepends=True)},
+        {
+            "cell_type": "code",
+            "metadata": {},
+            "execution_count": 1,
+            "outputs": [],
+            "source": BAD.splitlines(keepends=True),
+        },
         {"cell_type": "code", "metadata": {}, "execution_count": 2, "outputs": [], "source": ["print(1)"]},
     ]
     path = folder / "a.ipynb"

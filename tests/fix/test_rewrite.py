@@ -75,7 +75,11 @@ def test_nothing_changes_without_edits() -> None:
             "if y:\n            w = 1\n            z = 2\n        elif",
         ),
         (After(at("z = y"), ("w = 1",)), "z = y  # two on a line\n", "z = y  # two on a line\n        w = 1\n"),
-        (Before(at("return (y, z)"), ("w = 1",)), "        return (y, z)  # out", "        w = 1\n        return (y, z)  # out"),
+        (
+            Before(at("return (y, z)"), ("w = 1",)),
+            "        return (y, z)  # out",
+            "        w = 1\n        return (y, z)  # out",
+        ),
         (Extend(at("call(a, b)"), ("c", "*d")), "call(a, b)", "call(a, b, c, *d)"),
         (Extend(at("call(a, b)"), ("c",), front=True), "call(a, b)", "call(c, a, b)"),
         (Extend(at("(one,)"), ("two",)), "(one,) = a", "one, two = a"),
@@ -125,7 +129,9 @@ def test_code_that_is_not_python_is_an_error() -> None:
         rewrite(SAMPLE, [Replace(at('"ü"'), "1 +")])
 
 
-STATEMENTS = st.sampled_from(["a = 1", "b = f(a, c)", "pass", "x.y = z", "if a:\n    b = 2  # c", "for i in a: b = i", "c = 1; d = 2"])
+STATEMENTS = st.sampled_from(
+    ["a = 1", "b = f(a, c)", "pass", "x.y = z", "if a:\n    b = 2  # c", "for i in a: b = i", "c = 1; d = 2"]
+)
 
 
 @st.composite
@@ -142,7 +148,9 @@ def blocks(draw: st.DrawFn) -> str:
 @given(blocks(), st.data())
 def test_removing_statements_leaves_the_rest_as_it_was(text: str, data: st.DataObject) -> None:
     tree = ast.parse(text)
-    simple = [n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not isinstance(n, (ast.If, ast.For, ast.FunctionDef))]
+    simple = [
+        n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not isinstance(n, (ast.If, ast.For, ast.FunctionDef))
+    ]
     gone = data.draw(st.lists(st.sampled_from(simple), unique=True, max_size=3))
     lines = Text(text)
     after = rewrite(text, [Rewrite(lines.span(node)) for node in gone])
