@@ -11,6 +11,7 @@ from cachelint.infer.values import Func
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _STORED = re.compile(r"(?:store|atomic_\w+)\(\s*([A-Za-z_]\w*)")
 _STORING = re.compile(r"([A-Za-z_]\w*)\s*\.\s*(?:store|atomic_\w+)\(")
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)[ \t]*(?::[^=\n]*)?[-+*/]?=(?!=)")
 _FAR = 160
 """Characters after an assignment in which its pointer stands; the base comes first in every form that we follow."""
 _STORES = frozenset(("store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas", "atomic_and"))
@@ -48,11 +49,13 @@ def written_parameters(kernel: Func, wanted: Iterable[str]) -> frozenset[str]:
 def _near_stores(text: str) -> set[str]:
     """Every name that may stand behind a stored-to pointer, by the text alone: far quicker than parsing the kernel."""
     names = set(_STORED.findall(text)) | set(_STORING.findall(text))
+    assigned: dict[str, list[int]] = {}
+    for match in _ASSIGNED.finditer(text):
+        assigned.setdefault(match[1], []).append(match.end())
     pending = list(names)
     while pending:
-        name = pending.pop()
-        for match in re.finditer(rf"\b{name}\b[ \t]*(?::[^=\n]*)?[-+*/]?=(?!=)", text):
-            for found in _NAME.findall(text, match.end(), match.end() + _FAR):
+        for end in assigned.pop(pending.pop(), ()):
+            for found in _NAME.findall(text, end, end + _FAR):
                 if found not in names:
                     names.add(found)
                     pending.append(found)
