@@ -218,8 +218,8 @@ def replace(
     cost: int | None = None,
     deps: frozenset[str] | None = None,
     roots: frozenset[str] | None = None,
-    param: str | type[Ellipsis] | None = Ellipsis,  # type: ignore[valid-type]
-    ref: Ref | type[Ellipsis] | None = Ellipsis,  # type: ignore[valid-type]
+    param: str | EllipsisType | None = ...,
+    ref: Ref | EllipsisType | None = ...,
     why: Why | None = None,
     sure: int | None = None,
     tags: frozenset[str] | None = None,
