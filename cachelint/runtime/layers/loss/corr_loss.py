@@ -63,10 +63,10 @@ def reference(node: CorrLoss, predictions: Tensor, targets: Tensor) -> Tensor:
 def example(
     seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float64
 ) -> tuple[CorrLoss, tuple[Tensor, Tensor]]:
-    """Return a node and inputs for it."""
+    """Return a node and inputs for it, correlated: a mean of correlations that cancel has no relative accuracy."""
     init = Init.seeded(seed, device, dtype)
-    predictions, targets = init.normal(2, 5, 3)
-    return CorrLoss(), (predictions, targets)
+    predictions, noise = init.normal(2, 5, 3)
+    return CorrLoss(), (predictions, predictions + noise)
 
 
 def example_vector(
@@ -74,4 +74,5 @@ def example_vector(
 ) -> tuple[CorrLoss, tuple[Tensor, ...]]:
     """Return a node and one column of inputs."""
     init = Init.seeded(seed, device, dtype)
-    return CorrLoss(), (init.normal(9), init.normal(9))
+    predictions = init.normal(9)
+    return CorrLoss(), (predictions, init.normal(9) - predictions)

@@ -86,10 +86,10 @@ class MambaBlock(SaverAware, Node):
         x_pre_conv, z = projected.chunk(2, -1)
         x_conv = causal_conv(x_pre_conv, self.conv_weight.value, self.conv_bias.value)
         x_bc_dt = self.x_proj.forward(F.silu(x_conv))
-        dt_raw = self.dt_proj.forward(x_bc_dt[..., : self.rank]) + self.dt_bias.value
+        dt_raw = self.dt_proj.forward(x_bc_dt[..., : self.rank])
         selection = self._selection(x_conv, x_bc_dt, dt_raw)
         states = scan_states(selection, self.rule)
-        y = self._mix(read_states(selection, states)).flatten(-2).to(x.dtype)
+        y = self._mix(read_states(selection, states)).flatten(-2)
 
         self.projected = projected if self.training else None
         self.x_conv = x_conv if self.training else None
@@ -97,31 +97,32 @@ class MambaBlock(SaverAware, Node):
         self.dt_raw = dt_raw if self.training else None
         self.states = states if self.training and self.keep_states else None
         self.save_for_backward(self.projected, self.x_conv, self.x_bc_dt, self.dt_raw, self.states)
-        return self.out_proj.forward(y * F.silu(z))
+        return self.out_proj.forward((y * F.silu(wide(z))).to(x.dtype))
 
     def backward(self, grad: Tensor, x: Tensor) -> tuple[Tensor]:
         """Return the gradient of x; add those of the parameters."""
         x_pre_conv, z = kept(self.projected, self).chunk(2, -1)
+        z = wide(z)
         x_conv, x_bc_dt, dt_raw = kept(self.x_conv, self), kept(self.x_bc_dt, self), kept(self.dt_raw, self)
         selection = self._selection(x_conv, x_bc_dt, dt_raw)
         states = scan_states(selection, self.rule) if self.states is None else self.states
         y_raw = read_states(selection, states)
-        y = self._mix(y_raw).flatten(-2).to(x.dtype)
+        y = self._mix(y_raw).flatten(-2)
 
-        (dgated,) = self.out_proj.backward(grad, y * F.silu(z))
-        dz = dgated * y * silu_derivative(z)
-        dy = self._grouped(wide(dgated * F.silu(z)))
+        (dgated,) = self.out_proj.backward(grad, (y * F.silu(z)).to(x.dtype))
+        dz = (dgated * y * silu_derivative(z)).to(x.dtype)
+        dy = self._grouped(dgated * F.silu(z))
         dselection = selective_scan_backward(self._mix_backward(dy, y_raw), selection, states, self.rule)
         self.a_log.accumulate((dselection.a * selection.a).flatten(0, 1))
         self.d.accumulate(dselection.d.flatten())
 
-        ddt_raw = (dselection.dt.flatten(-2) * torch.sigmoid(dt_raw)).to(x.dtype)
+        ddt_raw = dselection.dt.flatten(-2) * torch.sigmoid(self._step(dt_raw))
         self.dt_bias.accumulate(sum_leading(ddt_raw))
-        (dlow,) = self.dt_proj.backward(ddt_raw, x_bc_dt[..., : self.rank])
+        (dlow,) = self.dt_proj.backward(ddt_raw.to(x.dtype), x_bc_dt[..., : self.rank])
         db, dc = self._matrices_backward(dselection.b, dselection.c, x_bc_dt)
         dx_bc_dt = torch.cat((dlow, db.flatten(-2).to(x.dtype), dc.flatten(-2).to(x.dtype)), -1)
         (dactive,) = self.x_proj.backward(dx_bc_dt, F.silu(x_conv))
-        dx_conv = (dactive + dselection.x.flatten(-2).to(x.dtype)) * silu_derivative(x_conv)
+        dx_conv = ((dactive + dselection.x.flatten(-2)) * silu_derivative(wide(x_conv))).to(x.dtype)
         dx_pre_conv, dweight, dbias = causal_conv_backward(dx_conv, x_pre_conv, self.conv_weight.value)
         self.conv_weight.accumulate(dweight)
         self.conv_bias.accumulate(dbias)
@@ -132,12 +133,20 @@ class MambaBlock(SaverAware, Node):
         b, c = self._matrices(*self._raw_matrices(x_bc_dt))
         return Selection(
             x=self._grouped(F.silu(wide(x_conv))),
-            dt=self._grouped(F.softplus(wide(dt_raw))),
+            dt=self._grouped(F.softplus(self._step(dt_raw))),
             a=self._grouped(-wide(self.a_log.value).exp(), 0),
             b=b,
             c=c,
             d=self._grouped(wide(self.d.value), 0),
         )
+
+    def _step(self, dt_raw: Tensor) -> Tensor:
+        """Return the step before softplus.
+
+        The bias is added in float32: far below zero softplus is an exponential, and turns the rounding of a sum into a
+        relative error of the step.
+        """
+        return wide(dt_raw) + self.dt_bias.value
 
     def _grouped(self, channels: Tensor, axis: int = -1) -> Tensor:
         return torch.unflatten(channels, axis, (self.groups, -1))
