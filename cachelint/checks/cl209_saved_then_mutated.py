@@ -51,6 +51,9 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     kept = list(_kept(context, log))
     if not kept:
         return
+    events: list[Mutation | Launch] = [*log.mutations, *log.launches]
+    if not any(_follows(k, event) for k in kept for event in events):
+        return
     wanted = frozenset().union(*(k.value.roots for k in kept))
     edits = sorted(_edits(log, wanted), key=lambda edit: edit.order)
     marked = frozenset().union(
@@ -77,6 +80,15 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
                 "values, and inside forward no check notices it",
             )
             break
+
+
+def _follows(keep: _Kept, event: Mutation | Launch) -> bool:
+    """Whether an event comes after a value was kept and touches it: then, and only then, kernels are worth a look."""
+    if event.phase != "forward" or event.order < keep.order:
+        return False
+    if isinstance(event, Mutation):
+        return bool(event.value.roots & keep.value.roots)
+    return any(value.roots & keep.value.roots for _, value in event.values)
 
 
 def _through_field(field: str, edit: _Edit) -> bool:
@@ -111,9 +123,10 @@ def _edits(log: ReceiverLog, wanted: frozenset[str]) -> Iterator[_Edit]:
     for launch in log.launches:
         if launch.phase != "forward" or not any(value.roots & wanted for _, value in launch.values):
             continue
-        written = written_parameters(launch.func)
-        for name, value in launch.values:
-            if name in written and value.roots & wanted:
+        given = {name: value for name, value in launch.values if value.roots & wanted}
+        written = written_parameters(launch.func, given)
+        for name, value in given.items():
+            if name in written:
                 kernel = getattr(launch.func.node, "name", "?")
                 yield _edit(launch, value, f"the kernel {kernel} writes to {name}", "")
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import Unpacking, complete, count, saves, unpackings
+from cachelint.checks.support import Unpacking, complete, count, loaded, saves, unpackings
 from cachelint.infer.values import NONE
 from cachelint.model import Finding
 
@@ -29,7 +28,8 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     uses = unpackings(log)
     if any(use.whole for use in uses) or (not uses and not _raises_only(context)):
         return
-    unused = [position for position in range(number) if not any(_used(use, position, number, context) for use in uses)]
+    names: dict[int, set[str]] = {}
+    unused = [position for position in range(number) if not any(_used(use, position, number, names) for use in uses)]
     for position in unused:
         call = calls[0]
         expr = call.exprs[position]
@@ -49,7 +49,7 @@ def _raises_only(context: TypeContext) -> bool:
     return any(event.phase == "backward" for event in context.analysis.log.returns)
 
 
-def _used(use: Unpacking, position: int, number: int, context: TypeContext) -> bool:
+def _used(use: Unpacking, position: int, number: int, names: dict[int, set[str]]) -> bool:
     if use.index is not None:
         return use.index % number == position if -number <= use.index < number else True
     assert use.targets is not None
@@ -66,30 +66,15 @@ def _used(use: Unpacking, position: int, number: int, context: TypeContext) -> b
         target = use.targets[star]
     if isinstance(target, ast.Starred):
         target = target.value
-    return not isinstance(target, ast.Name) or _read(target, use, context)
+    return not isinstance(target, ast.Name) or _read(target, use, names)
 
 
-def _read(target: ast.Name, use: Unpacking, context: TypeContext) -> bool:
-    """Whether a name is read after it was bound. The text settles most cases without a walk."""
+def _read(target: ast.Name, use: Unpacking, names: dict[int, set[str]]) -> bool:
+    """Whether a name is read in the function where it was bound."""
     scope = use.event.scope
     if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return True
-    name = target.id
-    module = context.analysis.unit.module
-    if use.event.file != module.path:
-        return True
-    lines = module.text.splitlines()[scope.lineno - 1 : scope.end_lineno]
-    if len(re.findall(rf"\b{re.escape(name)}\b", "\n".join(lines))) > 12:
-        return True
-    loads: list[ast.Name] = []
-    for node in ast.walk(scope):
-        if isinstance(node, ast.Name) and node.id == name:
-            if isinstance(node.ctx, (ast.Load, ast.Del)) and not isinstance(node.ctx, ast.Del):
-                loads.append(node)
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in ("locals", "eval", "exec")
-        ):
-            return True
-    return bool(loads)
+    known = names.get(id(scope))
+    if known is None:
+        known = names[id(scope)] = loaded(scope)
+    return target.id in known or not known.isdisjoint(("locals", "eval", "exec"))

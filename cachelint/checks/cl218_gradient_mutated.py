@@ -31,7 +31,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
             continue
         hit = [name for name, value in launch.values if _incoming(value) and (len(value.roots) == 1 or not launch.path)]
         if hit:
-            written = written_parameters(launch.func)
+            written = written_parameters(launch.func, hit)
             for name in hit:
                 if name in written:
                     seen.add(id(launch.node))

@@ -136,6 +136,11 @@ class ModuleInfo:
                 return statement
         return node
 
+    def unparsed(self, node: FunctionNode) -> str:
+        """The text of a kernel whose body :meth:`kernel_stub` left out, empty for other functions."""
+        chunk = self._stubs.get(id(node))
+        return "" if chunk is None else chunk.text
+
     def check_syntax(self) -> None:
         """Parse the whole module, for its error. Raises SyntaxError."""
         if self._whole is None:
