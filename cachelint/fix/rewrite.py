@@ -261,8 +261,7 @@ class _Rewriter(cst.CSTTransformer):
                 ahead, behind = self.around(edits)
                 pieces = [*ahead, *_parse(new.lines, self.module), *behind]
                 if not pieces:
-                    blank, rest = _blank_first(statement.leading_lines)
-                    pending += rest or (blank if out else [])
+                    pending += _blank_first(statement.leading_lines)[1]
                     continue
                 pieces[0] = _led(pieces[0], [*pending, *statement.leading_lines])
                 out += pieces
@@ -358,7 +357,8 @@ def _parse(lines: Sequence[str], module: cst.Module) -> list[Statement]:
     # A newline of ours takes the file's kind.
     plain = cst.ensure_type(parsed.visit(_PlainNewlines()), cst.Module)
     body = cast("list[Statement]", list(plain.body))
-    return [_led(body[0], plain.header), *body[1:]] if body and plain.header else body
+    blank = [line.with_changes(indent=line.comment is not None) for line in plain.header]
+    return [_led(body[0], blank), *body[1:]] if body and blank else body
 
 
 class _PlainNewlines(cst.CSTTransformer):

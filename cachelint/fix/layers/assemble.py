@@ -48,6 +48,8 @@ class Layer:
             self.check_whole()
         except CannotPlan as error:
             for finding in (*(f for group in self.findings.values() for f in group), *self.side):
+                if finding.code == "CL202":
+                    continue
                 yield Refusal(finding, error.reason, error.kind)
             return
         choice = self.choose()
@@ -65,7 +67,7 @@ class Layer:
                 yield plan
         covered = set(plan.findings) if plan is not None else set()
         for finding in self.side:
-            if finding not in covered:
+            if finding not in covered and finding.code != "CL202":
                 yield Refusal(finding, "the field stays, registered: backward can't get it from its live inputs", "stays")
 
     def check_whole(self) -> None:
@@ -178,7 +180,7 @@ class Layer:
         taken: set[str] = set()
         for group in choice.derived:
             written = derive.write(view, group, self.pairs, taken, inside)
-            edits += written.edits
+            edits += [*written.edits, *derive.released(view, group, written.inside)]
             gone |= written.gone
             taken |= set(written.known.values())
             known.update(written.known)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cachelint.fix.edits import After, Before, Edit, Replace, Rewrite, Text
+from cachelint.fix.edits import After, Edit, Replace, Rewrite
 from cachelint.fix.functions.backward import renamed
 from cachelint.fix.functions.inputs import changed_in_place, input_kinds
 from cachelint.fix.functions.scope import FORWARD as FORWARD_ROLE
@@ -367,6 +367,21 @@ def _replaced(view: ClassView, method: MethodView, node: ast.AST, known: Mapping
     return view.text.source(node, changes)
 
 
+def released(view: ClassView, group: Derived, inside: Mapping[str, str]) -> list[Edit]:
+    """``del`` for locals of forward that it does not need to its end."""
+    forward = view.forward
+    assert forward is not None
+    by_place: dict[int, list[str]] = {}
+    for name in group.fields:
+        tops = [forward.flow.top(u.node) for u in view.of(name, "load") if u.method is forward]
+        tops = [top for top in tops if forward.node.body[top] not in group.statements]
+        if tops and max(tops) < len(forward.node.body) - 1:
+            by_place.setdefault(max(tops), []).append(inside[name])
+    return [
+        After(view.text.span(forward.node.body[top]), (f"del {', '.join(names)}",)) for top, names in by_place.items()
+    ]
+
+
 def first_use(
     view: ClassView, method: MethodView, fields: Sequence[str], dropped: Sequence[ast.stmt]
 ) -> ast.stmt | None:
@@ -376,4 +391,3 @@ def first_use(
     return method.node.body[min(tops)] if tops else None
 
 
-_ = (Text, Before)

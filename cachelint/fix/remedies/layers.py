@@ -9,7 +9,7 @@ from cachelint.fix.edits import Outcome, Text
 from cachelint.fix.layers.assemble import Layer
 from cachelint.model import Finding
 
-CODES = frozenset(("CL101", "CL102", "CL103", "CL104", "CL105", "CL106", "CL206"))
+CODES = frozenset(("CL101", "CL102", "CL103", "CL104", "CL105", "CL106", "CL202", "CL206"))
 DIALECTS = frozenset(("graph-node", "layer"))
 
 
@@ -25,7 +25,7 @@ def plan(file: FileContext, findings: Sequence[Finding]) -> Iterator[Outcome]:
         for finding in findings:
             if finding.type != context.report.type or finding.field is None:
                 continue
-            if finding.code == "CL206":
+            if finding.code in ("CL202", "CL206"):
                 side.append(finding)
             elif any(f.field == finding.field and f.line == finding.line for f in context.report.fields):
                 own.setdefault(finding.field, []).append(finding)
