@@ -7,7 +7,7 @@ import gc
 import pytest
 import torch
 
-from cachelint.runtime import Arena, Parameter, Persistent
+from cachelint.runtime import Arena, Node, Parameter, Persistent
 
 
 @pytest.fixture
@@ -115,3 +115,29 @@ def test_weights_made_in_inference_mode_have_no_version_and_are_watched_by_ident
     assert cache.get() is not None
     weight.value = torch.ones(3)
     assert cache.get() is None
+
+
+class Keeper(Node):
+    def __init__(self) -> None:
+        self.weight = Parameter(torch.ones(2))
+        self.state = Persistent(name="state")
+        self.derived = Persistent(self.weight)
+        self.nested = [{"deep": Persistent()}]
+
+
+def test_a_node_that_moves_takes_what_is_kept_along() -> None:
+    arena = Arena(1 << 12)
+    node = Keeper()
+    with arena.place():
+        node.state.set(torch.tensor([1.0, 2.0]))
+    node.nested[0]["deep"].set(torch.tensor([3]))
+    node.derived.set(node.weight.value * 2)
+    node.to(dtype=torch.float64)
+    state, deep = node.state.get(), node.nested[0]["deep"].get()
+    assert state is not None
+    assert state.dtype is torch.float64
+    assert state.tolist() == [1.0, 2.0]
+    assert arena.stats().pins == 0
+    assert deep is not None
+    assert deep.dtype is torch.int64
+    assert node.derived.get() is None, "the weight that it was derived from is another tensor now"

@@ -70,7 +70,7 @@ class MatMulNBits(Node):
         return self.dequantised.fetch(self._dequantise) if self.cache else self._dequantise()
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Move the quantised weight; cast scale and zero point."""
+        """Move the quantised weight; cast scale and zero point, not what was dequantised with others."""
         self.invalidate()
         return super().to(device, dtype)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
 from torch import Tensor
 
@@ -58,14 +56,6 @@ class HModule(SaverAware, Node):
         """Return the gradient of l_state; add those of the block."""
         (dcombined,) = self.block.backward(as_sequence(grad), kept(self.combined_input, self))
         return (dcombined.reshape(l_state.shape),)
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Move parameters and state."""
-        state = self.state.get()
-        super().to(device, dtype)
-        if state is not None:
-            self.state.set(state.to(device=device, dtype=dtype or state.dtype))
-        return self
 
 
 def reference(node: HModule, l_state: Tensor) -> Tensor:

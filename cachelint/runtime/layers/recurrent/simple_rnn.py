@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -74,14 +74,6 @@ class SimpleRNN(SaverAware, Node):
         (dhidden,) = self.recurrent.backward(dz, before)
         self.bias.accumulate(sum_leading(dz))
         return (dx,) if hidden is None else (dx, dhidden)
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Move parameters and state."""
-        state = self.state.get()
-        super().to(device, dtype)
-        if state is not None:
-            self.state.set(state.to(device=device, dtype=dtype or state.dtype))
-        return self
 
     def _own_state(self, x: Tensor) -> Tensor:
         state = self.state.get()
