@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from cachelint.collect.log import ChildCall, Launch, Save
 from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
 from cachelint.infer.annotations import Reader, is_enum, is_record
-from cachelint.infer.library import Library
+from cachelint.infer.library import Library, emptied
 from cachelint.infer.symbols import DECISIVE, FAIR, STRONG
 from cachelint.infer.values import (
     CHEAP,
     CHILD,
     CONST,
     DEVICE,
+    HIGH,
     HOST,
     HOST_VALUE,
     LIVE,
@@ -140,6 +141,8 @@ class Calls(Library):
         if getattr(target, "name", "") in ARRAY_MODULE_GETTERS:
             return Value(HOST, ref=Ext("numpy"))
         if id(target) in self.stack or len(self.stack) >= self.depth_limit:
+            if getattr(target, "name", "") == "prepare_for_saving" and args:
+                return emptied(carried(args[0]))
             return self.unfollowed(args, kwargs, node)
         if self.steps > self.helper_steps and not any(isinstance(value.ref, Recv) for value in args):
             return self.unfollowed(args, kwargs, node)  # only what touches the receiver is worth the time now
@@ -176,15 +179,18 @@ class Calls(Library):
         """What the return annotation says where the body leaves it open (a stub, code outside the project)."""
         parts = result.ref.items if isinstance(result.ref, Seq) and result.ref.rest is None else None
         stub = result.kinds == NONE and not any(isinstance(s, ast.Return) for s in target.body)
-        if not (stub or result.kinds & UNKNOWN or (parts and any(part.kinds & UNKNOWN for part in parts))):
+        guess = result.kinds == HOST and result.sure < HIGH and result.ref is None
+        if not (stub or guess or result.kinds & UNKNOWN or (parts and any(part.kinds & UNKNOWN for part in parts))):
             return result
         why = Why(func.module.path, target.lineno, f"{target.name} is annotated to return {ast.unparse(annotation)}")
         read = Reader(self.project, func.module).read(annotation, "", "n0", why)
         if read is None:
             return result
         deps = frozenset().union(*(value.deps for value in env.values())) if env else frozenset()
+        if guess and not read.kinds & DEVICE:
+            return result
         if parts is None:
-            return self.as_promised(result, read, deps)
+            return self.as_promised(UNKNOWN_VALUE if guess else result, read, deps)
         if isinstance(read.ref, Seq) and read.ref.items is not None and len(read.ref.items) == len(parts):
             pairs = zip(parts, read.ref.items, strict=True)
             return replace(result, ref=Seq([self.as_promised(a, b, deps) for a, b in pairs]))
@@ -263,7 +269,7 @@ class Calls(Library):
             else:
                 value = Value(UNKNOWN, sure=LOW)
             env[parameter.arg] = self.annotated(value, parameter, func)
-        tested = self.type_tests(func.node) if any(value.param is not None for value in env.values()) else ()
+        tested = self.type_tests(func.node, func.module) if any(value.param is not None for value in env.values()) else ()
         for name in tested:
             if name in env and env[name].param is not None:
                 env[name] = env[name].tagged("tested")
@@ -287,12 +293,15 @@ class Calls(Library):
             env[spec.kwarg.arg] = Value(HOST, ref=Seq(None, None, keys, True))
         return env
 
-    def type_tests(self: Machine, node: FunctionNode | ast.Lambda) -> frozenset[str]:  # type: ignore[misc]
+    def type_tests(  # type: ignore[misc]
+        self: Machine, node: FunctionNode | ast.Lambda, module: ModuleInfo | None = None
+    ) -> frozenset[str]:
         """Names whose type a function tests itself: how it goes on to use them says nothing about a caller's value."""
-        known = self.tests.get(id(node))
+        known = self.project.type_tests.get(id(node))
         if known is None:
             names = set()
-            if not isinstance(node, ast.Lambda):
+            text = self.frame.module.text if module is None else module.text
+            if not isinstance(node, ast.Lambda) and ("is_tensor" in text or "isinstance" in text):
                 asserted = {id(c) for s in ast.walk(node) if isinstance(s, ast.Assert) for c in ast.walk(s)}
                 for item in ast.walk(node):
                     if isinstance(item, ast.Call) and item.args and isinstance(item.args[0], ast.Name):
@@ -302,7 +311,7 @@ class Calls(Library):
                         )
                         if (tensor or called == "is_tensor") and id(item) not in asserted:
                             names.add(item.args[0].id)
-            known = self.tests[id(node)] = frozenset(names)
+            known = self.project.type_tests[id(node)] = frozenset(names)
         return known
 
     def default_value(self: Machine, node: ast.expr | None, func: Func) -> Value:  # type: ignore[misc]
@@ -784,7 +793,15 @@ class Calls(Library):
                     read = reader.read(item.annotation, base.param or name, f"a:{owner.name}.{name}", why)
                     if read is not None:
                         return replace(read, cost=PERSIST)
+                elif isinstance(item, ast.Call) and _last(item.func) in _REGISTER and item.args:
+                    if isinstance(item.args[0], ast.Constant) and item.args[0].value == name:
+                        return self.held(owner, name, base, item, f"`{name}` is registered with the module")
         return None
+
+    def held(self: Machine, owner: ClassInfo, name: str, base: Value, node: ast.AST, text: str) -> Value:  # type: ignore[misc]
+        """A tensor that an object holds beyond this call."""
+        root = frozenset((f"a:{owner.name}.{name}",))
+        return Value(DEVICE, PERSIST, frozenset((base.param or name,)), root, why=self.why(node, text))
 
     def init_expression(  # type: ignore[misc]
         self: Machine, node: ast.expr, init: FunctionNode, owner: ClassInfo, name: str, base: Value
@@ -808,6 +825,12 @@ class Calls(Library):
             return None
         if isinstance(node, (ast.Compare, ast.JoinedStr, ast.List, ast.Dict, ast.Tuple, ast.Lambda)):
             return Value(HOST, sure=MEDIUM, why=self.why(node, "a host value in __init__"))
+        if isinstance(node, (ast.Call, ast.BinOp)):
+            value = self.module_expression(node, owner.module, name)
+            if value.kinds & DEVICE:
+                return self.held(owner, name, base, node, f"`{name}` is made in __init__: {_text(node)}")
+            if value.kinds == HOST and value.sure > LOW and not isinstance(value.ref, Seq):
+                return value if value.why is not None else Value(HOST, sure=MEDIUM, ref=value.ref)
         return None
 
     # -- kernels -----------------------------------------------------------------------------------------------------
@@ -902,6 +925,9 @@ class Calls(Library):
             deps=made.deps,
             prior=DEVICE,
         )
+        if value.sure == LOW and not value.kinds & DEVICE:
+            # Nothing spoke on the first pass, when it was not known yet that tensors are given.
+            value = replace(value, kinds=DEVICE | value.kinds & NONE)
         return replace(value, roots=made.roots, why=made.why, sure=min(value.sure, MEDIUM) or MEDIUM)
 
     def fill_opened(  # type: ignore[misc]
@@ -941,6 +967,7 @@ class Calls(Library):
         )
 
 
+_REGISTER = frozenset(("register_buffer", "register_parameter"))
 # The context of a function that is only followed for its result.
 _CONTEXT = class_info(ast.ClassDef("Context", [], [], [], []), ModuleInfo("<context>", "", "<context>"), "")
 

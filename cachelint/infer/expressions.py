@@ -584,7 +584,8 @@ class Expressions:
             return self.result_part(base, _RESULTS[name], node)
         if name in table.host_attrs:
             self.tensor_use(base, node, f"`.{name}` is read", FAIR if name in _COMMON_ATTRS else STRONG)
-            return Value(HOST, deps=base.deps, tags=_SHAPE if name == "shape" else frozenset())
+            ref = Attr(base, name) if name in table.methods else None  # an array's attribute, a tensor's method
+            return Value(HOST, deps=base.deps, ref=ref, tags=_SHAPE if name == "shape" else frozenset())
         if name in table.plain_attrs and base.kinds & DEVICE:
             return Value(HOST, deps=base.deps)
         if name in table.alias_attrs and (base.kinds & DEVICE or name in ("T", "mT", "data")):

@@ -486,7 +486,7 @@ class Library:
                     symbol.foreign.add(f"{name}()")
                 strength = FAIR if symbol.kind in ("result", "item") else HINT
                 self.note(base, HOST, strength, node, f"its method `.{name}()` is called")
-        if name in ("get_states", "get_rng_state", "get_state") and "rng" in _source(node).lower():
+        if name in _STATES and any(word in _source(node).lower() for word in ("rng", "generator")):
             made = self.made(node, f"{name}: generator state", (), floor=RANDOM, kinds=DEVICE)
             return replace(made, cost=RANDOM, sure=MEDIUM)
         if isinstance(base.ref, Const) and isinstance(base.ref.value, str):
@@ -524,6 +524,7 @@ _IN_PLACE_COLLECTIVE = re.compile(r"torch\.distributed(?:\.distributed_c10d)?\.\
 _SMALL = frozenset(("small",))
 # Functions that give numbers for numbers and arrays for arrays.
 _NUMERIC = ("numpy", "cupy", "operator.")
+_STATES = frozenset(("get_states", "get_rng_state", "get_state", "clone_state", "graphsafe_get_state"))
 _BLANK = frozenset(("blank",))
 
 

@@ -98,11 +98,11 @@ class Machine(Expressions, Calls):
         self.captures: list[tuple[str, str, Value]] = []
         self.call_hook: dict[int, list[tuple[list[Value], dict[str, Value]]]] = {}
         self.memo: dict[object, Value] = {}
-        self.tests: dict[int, frozenset[str]] = {}
         self.looked: set[tuple[int, str]] = set()
         self.mros: dict[int, list[ClassInfo]] = {}
         self.receiver_is_self = False
         self.statement: ast.stmt | None = None
+        self.lifetimes: list[Any] | None = None
         self.dialect_bases: frozenset[str] = frozenset()
 
     # -- symbols -----------------------------------------------------------------------------------------------------
