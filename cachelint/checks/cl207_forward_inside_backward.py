@@ -25,7 +25,9 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
             call = _dropped(statement)
             if call is None or _runs_autograd(method.node):
                 continue
-            target = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _FORWARDS else call.func
+            target = (
+                call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _FORWARDS else call.func
+            )
             if isinstance(call.func, ast.Attribute) and call.func.attr in _FORWARDS and _of_self(target):
                 whose = "forward" if isinstance(target, ast.Name) else f"the forward of `{ast.unparse(target)}`"
                 yield context.at(
@@ -53,7 +55,8 @@ def _of_self(node: ast.expr) -> bool:
 
 def _runs_autograd(node: FunctionNode) -> bool:
     return any(
-        isinstance(item, ast.Call) and last(item.func) in ("enable_grad", "set_grad_enabled", "grad") for item in ast.walk(node)
+        isinstance(item, ast.Call) and last(item.func) in ("enable_grad", "set_grad_enabled", "grad")
+        for item in ast.walk(node)
     )
 
 

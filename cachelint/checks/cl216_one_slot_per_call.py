@@ -64,7 +64,9 @@ def _in_loop(call: ChildCall, context: TypeContext) -> bool:
         if method is None:
             continue
         for loop in ast.walk(method):
-            if isinstance(loop, _LOOPS) and any(node is call.node for part in _repeated(loop) for node in ast.walk(part)):
+            if isinstance(loop, _LOOPS) and any(
+                node is call.node for part in _repeated(loop) for node in ast.walk(part)
+            ):
                 return True
         return False
     return False
@@ -131,7 +133,10 @@ def _goes_back(function: FunctionNode, variable: str) -> bool:
 
 def _mentions_backward(statement: ast.AST, variable: str) -> bool:
     return any(
-        isinstance(n, ast.Attribute) and n.attr == "backward" and isinstance(n.value, ast.Name) and n.value.id == variable
+        isinstance(n, ast.Attribute)
+        and n.attr == "backward"
+        and isinstance(n.value, ast.Name)
+        and n.value.id == variable
         for n in ast.walk(statement)
     )
 

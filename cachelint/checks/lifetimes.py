@@ -31,13 +31,20 @@ class Owners:
 
 def owners(context: TypeContext) -> Iterator[Owners]:
     """Every group of local names whose storages outlive their last use over a later large allocation."""
+    known = context.analysis.machine.lifetimes
+    if known is None:
+        known = context.analysis.machine.lifetimes = list(_owners(context))
+    yield from known
+
+
+def _owners(context: TypeContext) -> Iterator[Owners]:
     unit = context.analysis.unit
-    if unit.trainer:
+    log = context.analysis.log
+    if unit.trainer or not log.allocations or not any(carried(b.value).kinds & DEVICE for b in log.bindings):
         return
     for method in (*unit.forward, *unit.setup):
-        if method.module is not unit.module:
-            continue
-        yield from _Ranges(context, method.node).groups()
+        if method.module is unit.module:
+            yield from _Ranges(context, method.node).groups()
 
 
 class _Ranges:

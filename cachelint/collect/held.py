@@ -67,8 +67,8 @@ def _free(func: Func) -> list[Value]:
                 (loaded if isinstance(node.ctx, ast.Load) else own).add(node.id)
     wanted = loaded - own
     for default in (*args.defaults, *args.kw_defaults):
-        if default is not None:
-            wanted |= {n.id for n in ast.walk(default) if isinstance(n, ast.Name)}
+        if isinstance(default, ast.Name):
+            wanted.add(default.id)
     return [found for name in sorted(wanted) if (found := closure.get(name)) is not None]
 
 

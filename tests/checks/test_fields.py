@@ -1,0 +1,232 @@
+"""CL107, CL108, CL109, CL111, CL201 and CL203: where a value lives, who reads it, on which paths it is set."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tests.checks.conftest import Find, function
+
+# ---- CL107
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        ("if self.table is None:\n    self.table = self.packed * self.scale", 1),
+        ("if not self.ready:\n    self.table = self.packed * self.scale\n    self.ready = True", 1),
+        ("self.table = self.packed * self.scale", 0),
+        ("if self.width is None:\n    self.width = x.shape[-1]", 0),
+    ],
+    ids=["guarded", "flagged", "set every time", "a host value"],
+)
+def test_what_outlives_the_step(find: Find, forward: str, expected: int) -> None:
+    source = f"""
+class Layer:
+    def __init__(self, packed, scale):
+        self.packed, self.scale = packed, scale
+        self.table, self.ready, self.width = None, False, None
+
+    def forward(self, x):
+{textwrap.indent(forward, " " * 8)}
+        return x @ self.table.t() / (self.width or 1)
+
+    def backward(self, grad, x):
+        return (grad @ self.table / (self.width or 1),)
+"""
+    assert len(find(source, "CL107")) == expected
+
+
+# ---- CL108
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        ("out = WORK[:4]\nout.copy_(x)\nctx.save_for_backward(out)\nreturn out * 1", 1),
+        ("out = WORK.view(-1)[: x.numel()]\nout[0] = 1\nctx.save_for_backward(out)\nreturn out * 1", 1),
+        ("ctx.save_for_backward(WORK[:4] * 1)\nWORK.zero_()\nreturn x * 1", 0),
+        ("ctx.save_for_backward(WORK[:4])\nreturn x * 1", 0),
+        ("out = TABLE[0]\nout.copy_(x)\nctx.save_for_backward(out)\nreturn out * 1", 1),
+    ],
+    ids=["a slice", "a view", "a copy", "never written", "in a list"],
+)
+def test_shared_buffers(find: Find, forward: str, expected: int) -> None:
+    head = "WORK = torch.empty(1024)\nTABLE = {}\nTABLE[0] = torch.empty(4)\n\n"
+    if "TABLE" in forward:
+        forward = forward.replace("out = TABLE[0]", "TABLE[0] = torch.empty(4)\nout = TABLE[0]")
+    backward = "(out,) = ctx.saved_tensors\nreturn grad * out, None"
+    assert len(find(head + function(forward, backward), "CL108")) == expected
+
+
+# ---- CL109
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        ("ctx.pull = [lambda g: g * x]\nreturn x * x", 1),
+        ("h = x.exp()\nctx.pull = functools.partial(torch.mul, h)\nreturn x * x", 1),
+        ("def pull(g, factor=x.shape[0]):\n    return g * factor\nctx.pull = pull\nreturn x * x", 0),
+        ("ctx.pull = torch.sigmoid\nreturn x * x", 0),
+        ("y = x * x\nctx.pull = lambda g: g * y\nreturn y", 0),
+        ("y = x * x\ny.register_hook(lambda g: g * x)\nctx.pull = None\nreturn y", 1),
+        ("y = x * x\ny.register_hook(lambda g: g * 2)\nctx.pull = None\nreturn y", 0),
+        ("def outer():\n    return x.exp()\nctx.pull = lambda g: g * outer()\nreturn x * x", 0),
+    ],
+    ids=[
+        "in a list",
+        "partial",
+        "default host",
+        "not a closure",
+        "over the output",
+        "hook",
+        "hook over nothing",
+        "indirect",
+    ],
+)
+def test_closures(find: Find, forward: str, expected: int) -> None:
+    source = "import functools\n\n" + function(forward, "return ctx.pull(grad)", parameters="x: torch.Tensor")
+    assert len(find(source, "CL109")) == expected
+
+
+def test_a_closure_over_the_output_is_an_output(find: Find) -> None:
+    forward = "y = x * x\nctx.pull = lambda g: g * y\nreturn y"
+    source = function(forward, "return ctx.pull(grad)", parameters="x: torch.Tensor")
+    assert find(source, "CL1") == ["ctx.pull = lambda g: g * y"]
+    assert find(source, "CL104") == ["ctx.pull = lambda g: g * y"]
+
+
+# ---- CL111
+
+
+@pytest.mark.parametrize(
+    ("head", "forward", "backward", "expected"),
+    [
+        ("LAST = None", "global LAST\nLAST = x\nreturn x * x", "return 2 * LAST * grad", 1),
+        ("HELD = {}", "HELD.setdefault(0, x)\nreturn x * x", "return 2 * HELD[0] * grad", 1),
+        ("HELD = []", "HELD.append((x, 1))\nreturn x * x", "x, _ = HELD.pop()\nreturn 2 * x * grad", 1),
+        ("HELD = {}", "HELD[0] = x.shape\nreturn x * x", "return grad.view(HELD[0])", 0),
+        ("HELD = {}", "HELD[0] = x\nreturn x * x", "return grad * 2", 0),
+        ("HELD = {'k': 1}", "return x * HELD['k']", "return grad * HELD['k']", 0),
+        (
+            "HELD = {}\n\ndef table(n):\n    if n not in HELD:\n        HELD[n] = torch.arange(n)\n    return HELD[n]",
+            "return x * table(4)",
+            "return grad * table(4)",
+            0,
+        ),
+    ],
+    ids=["global", "setdefault", "a pair on a stack", "host", "never fetched", "read only", "a table with its helper"],
+)
+def test_side_channels(find: Find, head: str, forward: str, backward: str, expected: int) -> None:
+    source = head + "\n\n" + function(forward, backward, parameters="x: torch.Tensor")
+    assert len(find(source, "CL111")) == expected
+
+
+# ---- CL201
+
+
+@pytest.mark.parametrize(
+    ("extra", "other", "expected"),
+    [
+        ("", {}, 1),
+        ("class G(F):\n    @staticmethod\n    def probe(ctx):\n        return ctx.unread\n", {}, 0),
+        ("def probe(y):\n    return getattr(y.grad_fn, 'unread')\n", {}, 0),
+        ("class Other:\n    def use(self):\n        return self.unread\n", {}, 1),
+        ("", {"b.py": "from example import F\n\ndef probe(y):\n    return y.grad_fn.unread\n"}, 0),
+        ("", {"b.py": "from example import F\n\ndef mark(y):\n    y.grad_fn.unread = 1\n"}, 1),
+        ("", {"b.py": "def probe(y):\n    return y.unread\n"}, 1),
+    ],
+    ids=[
+        "nobody",
+        "a subclass",
+        "by name",
+        "a namesake",
+        "another file",
+        "written there",
+        "another file without the class",
+    ],
+)
+def test_who_reads_a_field(find: Find, extra: str, other: dict[str, str], expected: int) -> None:
+    source = function("ctx.unread = x.exp()\nreturn x * w", "return grad, grad") + "\n\n" + extra
+    assert len(find(source, "CL201", other=other)) == expected
+
+
+def test_a_field_that_forward_reads_again_is_alive(find: Find) -> None:
+    source = """
+    class Layer:
+        def forward(self, x):
+            self.inner = x.exp()
+            return self.inner * 2
+
+        def backward(self, grad):
+            return grad * 2
+    """
+    assert find(source, "CL201") == []
+
+
+# ---- CL203
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "expected"),
+    [
+        ("if mean:\n    ctx.n = 2\nreturn x", "return grad / ctx.n, None", 1),
+        ("if mean:\n    ctx.n = 2\nelse:\n    ctx.n = 1\nreturn x", "return grad / ctx.n, None", 0),
+        ("if mean:\n    raise ValueError\nctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
+        ("if not x.requires_grad:\n    return x\nctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
+        ("save = torch.is_grad_enabled()\nif save:\n    ctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
+        ("if ctx is not None:\n    ctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
+        ("if mean:\n    ctx.n = 2\nreturn x", "return grad / getattr(ctx, 'n', 1), None", 0),
+        ("if mean:\n    ctx.n = 2\nreturn x", "if hasattr(ctx, 'n'):\n    grad = grad / ctx.n\nreturn grad, None", 0),
+        ("ctx.mean = mean\nif mean:\n    ctx.n = 2\nreturn x", "if not ctx.mean:\n    return grad, None\nreturn grad / ctx.n, None", 0),
+        ("ctx.n = None\nif mean:\n    ctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
+        ("keep(ctx, mean)\nreturn x", "return grad / ctx.n, None", 0),
+    ],
+    ids=["one arm", "both arms", "raises", "no gradient wanted", "gradient mode by name", "called without ctx", "default",
+         "hasattr", "left before", "cleared first", "a helper's business"],
+)  # fmt: skip
+def test_paths_that_leave_a_field_unset(find: Find, forward: str, backward: str, expected: int) -> None:
+    source = "def keep(ctx, mean):\n    if mean:\n        ctx.n = 2\n\n" + function(
+        forward, backward, parameters="x, mean: bool"
+    )
+    assert len(find(source, "CL203")) == expected
+
+
+def test_several_fields_of_one_way_out_are_one_finding(find: Find) -> None:
+    source = function(
+        "if mean:\n    ctx.a = 1\n    ctx.b = 2\nreturn x",
+        "return grad * ctx.a * ctx.b, None",
+        parameters="x, mean: bool",
+    )
+    assert find(source, "CL203") == ["ctx.a = 1"]
+
+
+@pytest.mark.parametrize(
+    ("test", "backward", "expected"),
+    [
+        ("self.training", "return grad * self.mask", 1),
+        ("self.training", "return grad if self.mask is None else grad * self.mask", 1),
+        ("self.training", "return grad * self.mask if self.training else grad", 0),
+        ("self.dropping", "return grad if self.mask is None else grad * self.mask", 0),
+        ("x.ndim > 2", "return grad * self.mask", 1),
+    ],
+    ids=["mode", "None does not tell a stale one", "the same question", "never changes", "by the input"],
+)
+def test_a_layer_keeps_the_value_of_an_earlier_call(find: Find, test: str, backward: str, expected: int) -> None:
+    source = f"""
+    class Layer:
+        def __init__(self, dropping):
+            self.dropping, self.mask = dropping, None
+
+        def forward(self, x):
+            if {test}:
+                self.mask = torch.rand_like(x) < 0.5
+                return x * self.mask
+            return x
+
+        def backward(self, grad):
+            {backward}
+    """
+    assert len(find(source, "CL203")) == expected
