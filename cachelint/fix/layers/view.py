@@ -205,6 +205,10 @@ def outside_reader(view: ClassView, name: str) -> str:
     subclass = re.compile(rb"class\s+\w+\s*\([^)]*\b" + re.escape(word) + rb"\b")
     quoted = re.compile(rb"attr(?:getter)?\([^()\n]*[\"']" + re.escape(name.encode()) + rb"[\"']")
     method = name in operators().methods
+    for owner in view.context.analysis.machine.mro(view.info)[1:]:
+        for node in ast.walk(owner.node):
+            if isinstance(node, ast.Attribute) and node.attr == name:
+                return _place(owner.module.path, node.lineno, owner.module is unit.module)
     for path in project.files:
         own = path == unit.module.path
         data = unit.module.text.encode() if own else project.raw(path)
