@@ -51,6 +51,9 @@ class Project:
         self._apply_names: dict[bytes, list[str]] | None = None
         self._headers: dict[str, list[tuple[str, tuple[str, ...]]]] | None = None
         self._backward: frozenset[str] | None = None
+        self.type_tests: dict[int, frozenset[str]] = {}
+        """For a function's node, the names whose type it tests: asked once a process, whoever calls it."""
+        self._mentioning: dict[tuple[bytes, ...], list[str]] = {}
         self.used: set[str] = set()
         self.missed: set[str] = set()
 
@@ -267,6 +270,12 @@ class Project:
                 own |= more
             self._backward = frozenset(own)
         return self._backward
+
+    def mentioning(self, *words: bytes) -> list[str]:
+        """The files whose bytes hold any of the words, searched once a process."""
+        if words not in self._mentioning:
+            self._mentioning[words] = [p for p in self.files if any(word in self.raw(p) for word in words)]
+        return self._mentioning[words]
 
     def apply_files(self, name: str) -> list[str]:
         """Files in which ``name.apply`` stands, in the order of the file list."""

@@ -157,9 +157,34 @@ def _persistent(name: str, value: Value) -> Value:
             why=why,
             tags=value.tags | {"initial"},
         )
+    if isinstance(value.ref, (Inst, Seq)):
+        _persist_inside(value.ref, f"self.{name}", 0)
     if isinstance(value.ref, Inst):
         return replace(value, ref=value.ref, tags=value.tags | {"initial", "handle"})
     return value.tagged("initial")
+
+
+def _persist_inside(ref: Inst | Seq, path: str, depth: int) -> None:
+    """What an object or list of the constructor holds outlives the call too: a parameter's value, random or not."""
+    if depth > 4:
+        return
+
+    def kept(name: str, value: Value) -> Value:
+        if isinstance(value.ref, (Inst, Seq)):
+            _persist_inside(value.ref, name, depth + 1)
+        elif value.ref is None and value.kinds & (DEVICE | UNKNOWN) and value.cost != PERSIST:
+            return replace(value, cost=PERSIST, deps=frozenset((path,)), roots=frozenset((f"a:{name}",)))
+        return value
+
+    if isinstance(ref, Inst):
+        ref.attrs = {name: kept(f"{path}.{name}", value) for name, value in ref.attrs.items()}
+        return
+    if ref.items is not None:
+        ref.items = [kept(f"{path}[{number}]", value) for number, value in enumerate(ref.items)]
+    if ref.keys is not None:
+        ref.keys = {key: kept(f"{path}[{key!r}]", value) for key, value in ref.keys.items()}
+    if ref.rest is not None:
+        ref.rest = kept(f"{path}[]", ref.rest)
 
 
 def _forward(unit: Unit, machine: Machine, receiver: Value, analysis: Analysis) -> None:
@@ -409,6 +434,11 @@ def _settle(unit: Unit, first: Analysis, project: Project) -> dict[str, Outcome]
     for name, symbol in list(machine.symbols.items()):
         outcome = settle(symbol)
         if not outcome.kinds or (_only_hints(symbol) and suggests(name) == DEVICE):
+            if symbol.kind in ("result", "item") and not symbol.prior:
+                # What it was given was open when it was called; now it is known.
+                given = machine.symbols[name.partition("[")[0]].given if symbol.kind == "item" else symbol.given
+                if any(p in settled and settled[p].kinds & DEVICE and settled[p].sure > LOW for p in given):
+                    symbol.prior = DEVICE
             outcome = _fallback(name, symbol.kind, machine)
         settled[name] = outcome
     for name, items in list(settled.items()):

@@ -956,7 +956,7 @@ class Calls(Library):
             return self.opaque_result(node, name, inner)
         if not any(value.kinds & UNKNOWN for value in inner):
             return Value(HOST, sure=MEDIUM, why=self.why(node, f"{name} is given host values only"))
-        return self.symbol(
+        made = self.symbol(
             f"{name}():{getattr(node, 'lineno', 0)}",
             "result",
             f"the result of {name}",
@@ -965,6 +965,9 @@ class Calls(Library):
             cost=OPAQUE,
             deps=frozenset().union(*(value.deps for value in inner)),
         )
+        if made.param is not None:
+            self.symbols[made.param].given = frozenset().union(*(v.deps for v in inner if v.kinds & UNKNOWN))
+        return made
 
 
 _REGISTER = frozenset(("register_buffer", "register_parameter"))

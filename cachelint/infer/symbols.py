@@ -32,6 +32,8 @@ class Symbol:
     foreign: set[str] = field(default_factory=set)
     """Attributes read from it that no tensor has."""
     tensor_use: int = 0
+    given: frozenset[str] = frozenset()
+    """For the result of unseen code: the parameters that its undecided arguments come from."""
 
     def note(self, side: int, strength: int, why: Why) -> None:
         """Evidence that the symbol is on ``side`` (HOST or DEVICE)."""

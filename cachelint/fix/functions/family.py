@@ -53,9 +53,9 @@ class Family:
     def judged(self, name: str, findings: Sequence[Finding]) -> Field:
         """A field's facts. Raises CannotPlan."""
         item = judge(name, findings, self.scopes, self.routines)
-        raws = ((path, self.file.project.raw(path)) for path in self.file.project.files)
+        project = self.file.project
         reader = outside_reader(
-            name, ((path, raw) for path, raw in raws if b"grad_fn" in raw or b"next_functions" in raw)
+            name, ((path, project.raw(path)) for path in project.mentioning(b"grad_fn", b"next_functions"))
         )
         if reader is not None:
             self.file.project.used.add(reader[0])
