@@ -6,6 +6,7 @@ How it is kept and read (attributes, tuples, dicts, helpers, branches, …) is c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -135,10 +136,49 @@ TERMS = (
         ("l#", "b#", "x", "w"),
         {"x": "(3.0 * <b#> + <l#> * <w>) * g", "w": "<l#> * <x> * g"},
     ),
+    Term(
+        "looped",
+        ("s# = x", "for _ in range(2):\n    s# = s# * 1.5"),
+        "s# * s#",
+        ("s#",),
+        {"x": "2.0 * <s#> * 2.25 * g"},
+    ),
+    Term(
+        "run",
+        ("q# = [x * 2.0, x * w]",),
+        "q#[0] * q#[1]",
+        ("q#", "x", "w"),
+        {"x": "(2.0 * <q#>[1] + <q#>[0] * <w>) * g", "w": "<q#>[0] * <x> * g"},
+        lists=("q#",),
+    ),
+    Term("pair", ("l#, r# = x.chunk(2, 0)[0], x",), "r# * r# + l#.sum() * 0", ("r#",), {"x": "2.0 * <r#> * g"}),
+    Term(
+        "max",
+        ("m#, i# = x.max(-1, keepdim=True)",),
+        "x * 0 + m#",
+        ("i#",),
+        {"x": "torch.zeros_like(g).scatter(-1, <i#>, g.sum(-1, keepdim=True))"},
+    ),
+    Term(
+        "softmax", ("p# = torch.softmax(x, -1)",), "p#", ("p#",), {"x": "<p#> * (g - (g * <p#>).sum(-1, keepdim=True))"}
+    ),
     Term("again", ("a# = x * x", "a# = a# + x"), "a# * a#", ("a#", "x"), {"x": "2.0 * <a#> * (2.0 * <x> + 1.0) * g"}),
 )
 
 INPUTS = ("x", "w", "b")
+HABITS = (
+    *("attribute",) * 4,
+    "saved",
+    "pair",
+    "setattr",
+    "helper",
+    "branch",
+    "needs",
+    "made in place",
+    "set twice",
+    "rebound",
+    "mutated",
+)
 TIMES = "def _times(c, t):\n    return None if t is None else c * t\n"
 HELPERS = {"triple": "def _triple(x):\n    return 3.0 * x\n"}
 
@@ -167,7 +207,7 @@ class _Maker:
         self.clean: list[str] = []
         self.functions: list[str] = []
         self.fields: set[str] = set()
-        self.helper_calls = 0
+        self.rebound: list[str] = []
 
     def make(self) -> Program:
         c = self.c
@@ -190,11 +230,16 @@ class _Maker:
         for host in hosts:
             self.stores.append(f"ctx.{host} = {host}")
             self.reads[host] = f"ctx.{host}"
+        self.lists = lists
         self.keep(kept, lists, setup)
         lines = self.assemble(terms, output, setup)
         reference = "\n".join(
-            ["def reference(x, w, b, n, flag):", *_indent([s for t in terms for s in t.forward], 1)]
-            + [f"    y = torch.sigmoid({total})" if output else f"    y = {total}", "    return y"]
+            [
+                "def reference(x, w, b, n, flag):",
+                *_indent([s for t in terms for s in t.forward], 1),
+                f"    y = torch.sigmoid({total})" if output else f"    y = {total}",
+                "    return y",
+            ]
         )
         return Program(
             lines,
@@ -210,10 +255,8 @@ class _Maker:
     def keep(self, names: list[str], lists: set[str], setup: bool) -> None:
         c = self.c
         names = list(names)
-        run_used = False
         for name in [n for n in names if n in lists]:
             names.remove(name)
-            run_used = True
             field_ = self.field(name)
             self.store(f"ctx.{field_} = {name}")
             self.reads[name] = self.reader(field_, name)
@@ -224,9 +267,7 @@ class _Maker:
             self.pack(packable)
         while names:
             name = names.pop(0)
-            habit = c.pick(
-                ("attribute", "attribute", "attribute", "saved", "pair", "setattr", "helper", "branch", "needs")
-            )
+            habit = c.pick(HABITS)
             field_ = self.field(name)
             if habit == "saved" and name not in self.saved:
                 self.saved.append(name)
@@ -248,13 +289,33 @@ class _Maker:
                     if not setup
                     else f"ctx.{field_} = {name}"
                 )
+            elif habit == "made in place" and not setup and self.made_in_place(name, field_):
+                pass
+            elif habit == "set twice" and name != "b":
+                self.store(f"ctx.{field_} = {name}\nctx.{field_} = ctx.{field_}.view(ctx.{field_}.shape)")
+            elif habit == "rebound" and not setup and name not in ("y", *self.rebound):
+                self.rebound.append(name)
+                self.store(f"ctx.{field_} = {name}")
+            elif habit == "mutated" and not setup and name[0] in "asehmcujlb" and name[1:].isdigit():
+                self.store(f"ctx.{field_} = {name}\n{name}.mul_(2.0)")
+                self.habits.add(habit)
+                self.reads[name] = f"({self.reader(field_, name)} / 2.0)"
+                continue
             elif habit == "needs" and name not in ("b",):
                 self.store(f"if ctx.needs_input_grad[0]:\n    ctx.{field_} = {name}")
             else:
                 self.store(f"ctx.{field_} = {name}")
             self.habits.add(habit)
             self.reads[name] = self.reader(field_, name)
-        _ = run_used
+
+    def made_in_place(self, name: str, field_: str) -> bool:
+        """``ctx.f = …`` instead of a local, which forward then reads off ctx."""
+        made = [k for k, line in enumerate(self.forward) if re.search(rf"\b{name}\b.*? = |\b{name}\b\.\w+\(", line)]
+        if name in (*INPUTS, "y") or len(made) != 1 or not self.forward[made[0]].startswith(f"{name} = "):
+            return False
+        self.forward = [re.sub(rf"\b{name}\b", f"ctx.{field_}", line) for line in self.forward]
+        self.stores = [re.sub(rf"(?<!\.)\b{name}\b", f"ctx.{field_}", line) for line in self.stores]
+        return True
 
     def field(self, name: str) -> str:
         wanted = self.c.pick((name, name, f"kept_{name}", f"_{name}"))
@@ -274,7 +335,7 @@ class _Maker:
         extra = c.pick(("", "", "n", "None", "(1, 2)"))
         items = [*names, extra] if extra else list(names)
         if form == "dict":
-            body = ", ".join(f'"k{i}": {item}' for i, item in enumerate(items))
+            body = ", ".join(f'"item{i}": {item}' for i, item in enumerate(items))
             self.store(f"ctx.{field_} = {{{body}}}")
         else:
             body = ", ".join(items) + ("," if len(items) == 1 else "")
@@ -298,12 +359,14 @@ class _Maker:
             self.backward.append(f"whole = ctx.{field_}")
             base = "whole"
         for i, name in enumerate(names):
-            self.reads[name] = f'{base}["k{i}"]' if form == "dict" else f"{base}[{i}]"
+            self.reads[name] = f'{base}["item{i}"]' if form == "dict" else f"{base}[{i}]"
 
     def reader(self, field_: str, name: str) -> str:
         """How backward reads a field: the code that gives its value."""
         c = self.c
-        how = c.pick(("inline", "inline", "alias", "other", "getattr", "nested", "helper", "late", "clean", "delete"))
+        how = c.pick(
+            ("inline", "inline", "alias", "other", "getattr", "nested", "helper", "late", "clean", "delete", "updated")
+        )
         self.habits.add(f"read {how}")
         if how == "alias":
             self.backward.append(f"{name} = ctx.{field_}")
@@ -313,6 +376,10 @@ class _Maker:
             return f"value_{name}"
         if how == "getattr":
             return f'getattr(ctx, "{field_}")'
+        if how == "updated" and name != "b":
+            self.backward.append(
+                f"ctx.{field_} = ctx.{field_}.view(ctx.{field_}.shape)" if name not in self.lists else "pass"
+            )
         if how == "nested":
             self.backward.append(f"def get_{name}():\n    return ctx.{field_}")
             return f"get_{name}()"
@@ -335,7 +402,7 @@ class _Maker:
     def assemble(self, terms: Sequence[Term], output: str, setup: bool) -> str:
         c = self.c
         forward = list(self.forward)
-        stores = list(self.stores)
+        stores = [*self.stores, *(f"{name} = None" for name in self.rebound if name not in self.saved)]
         save = f"ctx.save_for_backward({', '.join(self.saved)})"
         returns = "return y"
         if self.saved:

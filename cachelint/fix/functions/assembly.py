@@ -291,10 +291,20 @@ class Assembly(Helpers, Recompute):
                     other |= number < len(items) - 1
         if last and other:
             raise CannotPlan("tensors are saved in runs of unknown length that can't be told apart", "two runs")
-        runs = any(shape.parts is None for shape in self.shapes.values())
+        runs = [shape.item.name for shape in self.shapes.values() if shape.parts is None]
         if runs and (last or other):
-            raise CannotPlan("two runs of tensors of unknown length would have to be told apart", "two runs")
+            raise CannotPlan("two runs of tensors of unknown length would have to be told apart", "two runs", runs[0])
         return last
+
+    def needed(self, reader: Reader, slot: Slot, name: str, inputs: dict[str, str]) -> str:
+        """The name that a slot is unpacked to: a real one where a slice needs the tensor."""
+        if slot.star or slot.code not in self.wanted:
+            return name
+        if name == "_":
+            name = reader.flow.fresh(slot.name, reader.taken)
+            reader.taken.add(name)
+        inputs[slot.code] = name
+        return name
 
     def write_backward(
         self, channel: Channel, slots: dict[str, list[Slot]], slices: dict[str, Slice], shapes: dict[str, Shape]
@@ -307,6 +317,7 @@ class Assembly(Helpers, Recompute):
             names: list[str] = []
             bound: dict[str, str] = {}
             inputs = dict(self.saved_names) if slices else {}
+            self.wanted = {tensor for found in slices.values() for tensor in found.tensors}
             if inputs:
                 reader.taken.update(inputs.values())
             for key in self.keys(channel, slots):
@@ -316,7 +327,10 @@ class Assembly(Helpers, Recompute):
                     inputs[key[1:]] = local
                     names.append(local)
                 elif by_name[key].container:
-                    names += containers.put_together(shapes[key], reader)
+                    own = containers.put_together(shapes[key], reader)
+                    names += [
+                        self.needed(reader, slot, name, inputs) for slot, name in zip(slots[key], own, strict=True)
+                    ]
                 elif reader.routine.of("load", key) or self.read_below(reader, key):
                     wanted = slots[key][0].code if len(self.sites) == 1 else key
                     local = reader.bind(key, wanted if wanted.isidentifier() else key)
@@ -325,7 +339,7 @@ class Assembly(Helpers, Recompute):
                     bound[key] = local
                 else:
                     reader.replace(key, key)
-                    names.append("_")
+                    names.append(self.needed(reader, slots[key][0], "_", inputs))
             if slices:
                 self.write_slices(reader, slices, inputs, bound)
             self.hand_down(reader, bound)

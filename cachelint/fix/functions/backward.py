@@ -25,6 +25,8 @@ class Reader:
     lines: list[str] = field(default_factory=list)
     loads: list[ast.expr] = field(default_factory=list)
     tuples: set[str] = field(default_factory=set)
+    run: str | None = None
+    """The field that is a run of tensors, if one is."""
     chained: dict[ast.Assign, list[ast.expr]] = field(default_factory=dict)
 
     @property
@@ -161,17 +163,13 @@ class Reader:
                 return
             self.at_top(() if not names else (f"{_targets(targets)} = {read}",))
             return
-        if not names:
-            if len(uses) == 1 and flow.is_top(statements[0]) and self.reads_after(flow.top(statements[0])):
-                self.edits.append(After(text.span(statements[0]), tuple(self.lines)))
-            else:
-                self.at_top(())
-            return
         targets_of = [_unpacking(statement, use.node) for statement, use in zip(statements, uses, strict=True)]
         if all(t is not None and not self.flow.nested(use.node) for t, use in zip(targets_of, uses, strict=True)):
             known = [t for t in targets_of if t is not None]
             if any(isinstance(e, ast.Starred) for t in known for e in t.elts) and any(n.startswith("*") for n in names):
-                raise CannotPlan("two runs of tensors of unknown length would have to be told apart", "two runs")
+                raise CannotPlan(
+                    "two runs of tensors of unknown length would have to be told apart", "two runs", self.run
+                )
             if len(uses) == 1 and flow.is_top(statements[0]):
                 if self.reads_after(flow.top(statements[0])):
                     self.extend(known, names, front)
@@ -202,7 +200,7 @@ class Reader:
 
     def extend(self, targets: Sequence[ast.Tuple | ast.List], names: Sequence[str], front: bool) -> None:
         """Add names to the present unpackings."""
-        for target in targets:
+        for target in targets if names else ():
             self.edits.append(Extend(self.text.span(target), tuple(names), front))
 
     def reads_after(self, index: int) -> bool:
@@ -232,9 +230,13 @@ class Reader:
     def hoist(self, names: Sequence[str], front: bool, read: str) -> None:
         """Read back once, at the top, into a local; what the code read before is a part of it."""
         count = len(names)
+        if not names:
+            raise CannotPlan("what is saved is read back in several ways", "read back in several ways")
         if any(name.startswith("*") for name in names):
             raise CannotPlan(
-                "what is saved is read back in several ways, and a run of tensors can't be told apart", "two runs"
+                "what is saved is read back in several ways, and a run of tensors can't be told apart",
+                "two runs",
+                self.run,
             )
         whole = self.flow.fresh("saved", self.taken)
         self.taken.add(whole)

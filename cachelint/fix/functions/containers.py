@@ -324,6 +324,7 @@ def _constant(node: ast.expr) -> object:
 def _run(shape: Shape, reader: Reader) -> list[str]:
     """A run of tensors: ``*states`` in the unpacking, which makes a list."""
     name = shape.item.name
+    reader.run = name
     if not reader.routine.of("load", name):
         reader.replace(name, name)
         return ["*_"]
