@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cachelint.collect import held, uses
 from cachelint.collect.log import Write
 from cachelint.infer.analysis import Analysis
+from cachelint.infer.symbols import settle
 from cachelint.infer.values import (
     CHEAP,
     COLLECTIVE,
@@ -196,8 +197,36 @@ def judge(value: Value, analysis: Analysis, outputs: frozenset[str], persistent:
     if storage is Storage.UNKNOWN and settings.unknown_storage == "host":
         return Verdict(FieldClass.SAFE, storage, origin, False, cost, full)
     save = cost >= SAVED or origin is Origin.OUTPUT or persistent
+    if not save and full.deps:
+        absent = full.deps & absent_inputs(analysis)
+        if absent:
+            told = f"backward is not given {', '.join(f'`{name}`' for name in sorted(absent))}"
+            last = full.why
+            node = analysis.unit.backward[0]
+            full = replace(full, why=Why(node.module.path, node.node.lineno, told, last))
+            save = True
     cls = FieldClass.SAVE if save else FieldClass.RECOMPUTE
     return Verdict(cls, storage, origin, persistent, cost, full)
+
+
+def absent_inputs(analysis: Analysis) -> frozenset[str]:
+    """Tensor inputs of a layer's forward that its backward, which takes others, is not given."""
+    unit = analysis.unit
+    if unit.dialect.name not in _INSTANCES or not unit.receiver_is_self or len(unit.backward) != 1:
+        return frozenset()
+    args = unit.backward[0].node.args
+    taken = len(args.posonlyargs) + len(args.args) - 2  # without the receiver and the gradient
+    if taken < 1 or args.vararg is not None or args.kwonlyargs:
+        return frozenset()
+    names = {a.arg for a in (*args.posonlyargs, *args.args)}
+    machine = analysis.machine
+    missing = [name for name in analysis.parameters[taken:] if name not in names]
+    return frozenset(
+        name
+        for name in missing
+        if name in machine.symbols
+        and (machine.settled[name].kinds if name in machine.settled else settle(machine.symbols[name]).kinds) & DEVICE
+    )
 
 
 def _storage(value: Value) -> Storage:
@@ -247,7 +276,7 @@ def rule_for(verdict: Verdict) -> str | None:
         return "CL109"
     if "container" in tags:
         return "CL106"
-    if verdict.origin is Origin.INPUT:
+    if verdict.origin is Origin.INPUT and verdict.cls is FieldClass.RECOMPUTE:
         return "CL101"
     return "CL102" if verdict.cls is FieldClass.RECOMPUTE else "CL103"
 
@@ -290,6 +319,8 @@ def reason(verdict: Verdict) -> str:
         return ("a handle, not a tensor" if verdict.origin is Origin.HANDLE else "a host value") + told
     if verdict.persistent:
         return "device state that outlives the step" + told
+    if verdict.cls is FieldClass.SAVE and verdict.cost < SAVED and verdict.origin is not Origin.OUTPUT:
+        return "not derivable from the inputs that backward is given" + told
     if verdict.origin is Origin.INPUT:
         names = ", ".join(sorted(r[2:] for r in verdict.value.roots if r.startswith("p:")))
         many = "s" if "," in names else ""

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cachelint.infer.values import DEVICE
 from cachelint.model import FieldClass, Origin
 
 if TYPE_CHECKING:
     from cachelint.classify import Verdict
     from cachelint.infer.analysis import Analysis
+
+
+def _is_tensor(name: str, analysis: Analysis) -> bool:
+    """Whether a dependency is an input of its own that may be a tensor: what there is to save."""
+    if "." in name or "[" in name:
+        return False
+    outcome = analysis.machine.settled.get(name)
+    return outcome is None or not outcome.kinds or bool(outcome.kinds & DEVICE)
 
 
 def resolution(
@@ -32,10 +41,14 @@ def resolution(
     if verdict.persistent:
         return "pin it until it is invalidated"
     inputs = ", ".join(sorted(r[2:] for r in verdict.value.roots if r.startswith("p:"))) or "the input"
-    needs = ", ".join(sorted(d for d in verdict.value.deps if "." not in d and "[" not in d)[:4]) or "the inputs"
+    needs = ", ".join(sorted(d for d in verdict.value.deps if _is_tensor(d, analysis))[:4]) or "the inputs"
+    why = verdict.value.why
+    made = f", as on line {why.line}" if why is not None and why.path == analysis.unit.module.path else ""
     save = spec.save[0] if spec.save else "the saver"
     if cls is FieldClass.RECOMPUTE:
         if origin is Origin.INPUT:
             return f"{save}({inputs})" if first else f"read the live input {inputs} in backward"
-        return f"{save}({needs}), recompute in backward" if first else f"recompute from {needs} in backward"
+        if first:
+            return f"{save}({needs}), recompute in backward{made}"
+        return f"recompute from {needs} in backward{made}"
     return f"{save}({name})" if first else f"register {name} where it is made"
