@@ -56,7 +56,6 @@ SAVED = {
     "core.MoEGate": ("scores", "indices"),
     "hrm.HModule": ("combined_input",),
     "lora.LoraLinear": ("reduced",),
-    "loss.CrossEntropyLoss": ("normalizer",),
     "nas.DARTSLayer": ("weights", "op_outputs"),
     "recurrent.SimpleRNN": ("before", "after"),
     "ssm.ComplexSSMState": SCAN,

@@ -42,10 +42,11 @@ def test_layer_normalization_on_any_shape(lead, size: int, eps: float, bias: boo
 def test_rms_norms_on_any_shape(lead, size: int, eps: float, kind: int, seed: int) -> None:
     def make(seed: int):
         init = Init.seeded(seed, dtype=torch.float64)
-        if kind == 2:
-            node = SimplifiedLayerNormalization(size, eps, init=init)
-        else:
-            node = RMSNorm(size, eps, fused=bool(kind), init=init)
+        node = (
+            SimplifiedLayerNormalization(size, eps, init=init)
+            if kind == 2
+            else RMSNorm(size, eps, fused=bool(kind), init=init)
+        )
         init.jitter(node)
         return node, (init.normal(*lead, size),)
 

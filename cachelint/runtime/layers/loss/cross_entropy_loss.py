@@ -5,23 +5,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cachelint.runtime import Node, SaverAware
+from cachelint.runtime import Node
 from cachelint.runtime.layers import kernels
 from cachelint.runtime.layers.init import Init
-from cachelint.runtime.layers.kept import kept
 from cachelint.runtime.layers.loss._reduction import Reduction, checked
-from cachelint.runtime.layers.numerics import wide
 
 
-class CrossEntropyLoss(SaverAware, Node):
+class CrossEntropyLoss(Node):
     """``-sum_c q_c w_c log softmax(logits)_c`` with q the target, smoothed by ``label_smoothing``.
 
     Logits: ``[..., V]``, floating. Targets: int64 ``[...]``; those equal to ``ignore_index`` count for nothing.
     ``weight``: one factor a class, ``[V]``. ``mean`` divides by the sum of the targets' weights, and is zero where no
     target counts. Same formula as ``torch.nn.CrossEntropyLoss``.
 
-    Of the softmax only the two numbers that normalize a row are saved, ``[2, ...]``: the peak of its logits and the
-    logarithm of the sum above it, in float32 at least. Backward derives the rest from the live logits.
+    Nothing is saved: the softmax follows from the statistics of each row, and backward derives it from the live logits.
 
     Raises:
         ValueError: the shapes do not fit.
@@ -39,33 +36,26 @@ class CrossEntropyLoss(SaverAware, Node):
         self.weight = weight
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing
-        self.normalizer: Tensor | None = None
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the loss: 0-d, or of the targets' shape for ``none``."""
         if logits.shape[:-1] != targets.shape:
             raise ValueError(f"targets {tuple(targets.shape)} do not fit logits {tuple(logits.shape)}")
         weight = self._class_weight(logits) if self.label_smoothing else None
-        peak, total, weighted = normalize(logits, weight)
-        self.normalizer = torch.stack([peak, total]) if self.training else None
-        self.save_for_backward(self.normalizer)
-
         index, own, share = self._factors(targets, logits)
-        values = total - (logits.gather(-1, index.unsqueeze(-1)).squeeze(-1) - peak)
-        values = torch.where(own != 0, own * values, 0.0)  # where nothing counts the logit may be infinite
-        if weight is not None and weighted is not None:
-            values = values + share * (total * weight.sum() - weighted)
+        picked, weighted = log_probabilities(logits, index, weight)
+        values = torch.where(own != 0, -own * picked, 0.0)  # where nothing counts the logit may be infinite
+        if weighted is not None:
+            values = values - share * weighted
         return (values if self.reduction == "none" else values.sum()).to(logits.dtype)
 
     def backward(self, grad: Tensor, logits: Tensor, targets: Tensor) -> tuple[Tensor, None]:
         """Return the gradient of the logits. Targets are class numbers and have none."""
-        peak, total = kept(self.normalizer, self)
-        index, own, share = self._factors(targets, logits)
         weight = self._class_weight(logits) if self.label_smoothing else None
-        upstream = grad.to(own.dtype)
+        index, own, share = self._factors(targets, logits)
         whole = own if weight is None else own + share * weight.sum()
-        factors = (upstream * whole, upstream * own, upstream * share)
-        return logits_backward(logits, index, weight, peak, total, factors), None
+        upstream = grad.to(own.dtype)
+        return logits_backward(logits, index, weight, (upstream * whole, upstream * own, upstream * share)), None
 
     def _class_weight(self, logits: Tensor) -> Tensor:
         dtype = torch.promote_types(logits.dtype, torch.float32)
@@ -86,39 +76,33 @@ class CrossEntropyLoss(SaverAware, Node):
         return index, own, share
 
 
-def normalize(logits: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """For each row z of ``[..., V]``: its peak, ``log sum exp(z - peak)``, and ``sum weight * (z - peak)``.
+def log_probabilities(logits: Tensor, index: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Of ``p = log softmax(logits)``, ``[..., V]``: its entry at ``index``, and ``sum weight * p`` over the last axis.
 
-    Each ``[...]``, in float32 at least; the last one is None without a weight, ``[V]``.
+    Each ``[...]``, in float32 at least; the second one is None without a weight, ``[V]``.
     """
     if kernels.enabled(logits, weight):
         from cachelint.runtime.layers.kernels import cross_entropy as fused
 
-        return fused.normalize(logits, weight)
-    z = wide(logits)
-    peak = z.amax(-1)
-    above = z - peak.unsqueeze(-1)
-    return peak, above.exp().sum(-1).log(), None if weight is None else (above * weight).sum(-1)
+        return fused.log_probabilities(logits, index, weight)
+    p = torch.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    picked = p.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+    return picked, None if weight is None else (p * weight).sum(-1)
 
 
 def logits_backward(
-    logits: Tensor,
-    index: Tensor,
-    weight: Tensor | None,
-    peak: Tensor,
-    total: Tensor,
-    factors: tuple[Tensor, Tensor, Tensor],
+    logits: Tensor, index: Tensor, weight: Tensor | None, factors: tuple[Tensor, Tensor, Tensor]
 ) -> Tensor:
     """``whole * softmax - own * onehot(index) - share * weight``, in the dtype of the logits ``[..., V]``.
 
-    ``index``, ``peak``, ``total`` and the factors whole, own and share are ``[...]``; ``weight`` is ``[V]`` or None.
+    ``index`` and the factors whole, own and share are ``[...]``; ``weight`` is ``[V]`` or None.
     """
-    if kernels.enabled(logits, weight, peak, *factors):
+    if kernels.enabled(logits, weight, *factors):
         from cachelint.runtime.layers.kernels import cross_entropy as fused
 
-        return fused.logits_backward(logits, index, weight, peak, total, factors)
+        return fused.logits_backward(logits, index, weight, factors)
     whole, own, share = (factor.unsqueeze(-1) for factor in factors)
-    softmax = (wide(logits) - peak.unsqueeze(-1) - total.unsqueeze(-1)).exp()
+    softmax = torch.softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
     dlogits = (softmax * whole).scatter_add(-1, index.unsqueeze(-1), -own.expand(*index.shape, 1))
     return (dlogits if weight is None else dlogits - share * weight).to(logits.dtype)
 
