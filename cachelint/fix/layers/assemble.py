@@ -33,7 +33,9 @@ class Choice:
 class Layer:
     """One class that keeps its state on ``self``."""
 
-    def __init__(self, context: TypeContext, text: Text, findings: Mapping[str, list[Finding]], side: Sequence[Finding]):
+    def __init__(
+        self, context: TypeContext, text: Text, findings: Mapping[str, list[Finding]], side: Sequence[Finding]
+    ):
         self.context = context
         self.text = text
         self.view = ClassView(context, text)
@@ -68,13 +70,17 @@ class Layer:
         covered = set(plan.findings) if plan is not None else set()
         for finding in self.side:
             if finding not in covered and finding.code != "CL202":
-                yield Refusal(finding, "the field stays, registered: backward can't get it from its live inputs", "stays")
+                yield Refusal(
+                    finding, "the field stays, registered: backward can't get it from its live inputs", "stays"
+                )
 
     def check_whole(self) -> None:
         """Raise CannotPlan where something stands in the way of any field."""
         view, unit = self.view, self.context.analysis.unit
         if view.forward is None or view.backward is None:
-            owner = next((m.owner.name for m in (*unit.forward, *unit.backward) if m.owner is not unit.info and m.owner), "")
+            owner = next(
+                (m.owner.name for m in (*unit.forward, *unit.backward) if m.owner is not unit.info and m.owner), ""
+            )
             raise CannotPlan(f"forward or backward is inherited from `{owner}`", "inherited")
         if unit.module.text.count("\t") and any(line.startswith("\t") for line in self.text.lines):
             raise CannotPlan("the file is indented with tabs", "tabs")
@@ -211,7 +217,9 @@ class Layer:
             if self.deferred():
                 return None
             edits += contracts.join(view, self.contract, text)
-        findings = [f for n in away for f in choice.findings[n]] + [f for s in choice.registered for f in choice.findings[s.name]]
+        findings = [f for n in away for f in choice.findings[n]] + [
+            f for s in choice.registered for f in choice.findings[s.name]
+        ]
         if not findings:
             return None
         findings += [f for f in self.side if f.field in away]
@@ -304,14 +312,24 @@ class Layer:
             else:
                 edits += [Rewrite(text.span(s)) for s in dropped]
         for statement in view.node.body:
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.target.id in away:
+            if (
+                isinstance(statement, ast.AnnAssign)
+                and isinstance(statement.target, ast.Name)
+                and statement.target.id in away
+            ):
                 if statement.value is None or is_none(statement.value):
                     edits.append(Rewrite(text.span(statement)))
         return edits
 
     def plain_constructor(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         """Whether nothing is lost with a constructor that does nothing: no parameters, no constructor to shadow."""
-        if len(node.args.args) != 1 or node.args.kwonlyargs or node.args.vararg or node.args.kwarg or node.decorator_list:
+        if (
+            len(node.args.args) != 1
+            or node.args.kwonlyargs
+            or node.args.vararg
+            or node.args.kwarg
+            or node.decorator_list
+        ):
             return False
         machine = self.context.analysis.machine
         order = machine.mro(self.view.info)[1:]

@@ -14,6 +14,7 @@ from cachelint.fix.functions.scope import Routine, Scope
 from cachelint.fix.functions.slices import NoSlice, Slice, Slicer
 from cachelint.fix.layers.live import alias
 from cachelint.fix.layers.view import BACKWARD, FORWARD, ClassView, MethodView, Use, is_none
+from cachelint.index.walk import walk
 from cachelint.infer.values import DEVICE, UNKNOWN, carried
 
 HELPER = "_recompute"
@@ -122,7 +123,7 @@ def _pure(view: ClassView, method: MethodView, fields: set[str], seen: set[str])
             if use.method is method and name not in fields:
                 if use.kind != "load" or not constant(view, name):
                     return False
-    if any(isinstance(n, (ast.Global, ast.Nonlocal, ast.Yield, ast.Await)) for n in ast.walk(method.node)):
+    if any(isinstance(n, (ast.Global, ast.Nonlocal, ast.Yield, ast.Await)) for n in walk(method.node)):
         return False
     return all(name in view.methods and _pure(view, view.methods[name], set(), seen) for name in method.calls)
 
@@ -314,11 +315,9 @@ def _write_slice(
         code = _replaced(view, forward, statement, {**known, **inside})
         body += [line.removeprefix(" " * statement.col_offset) for line in code.splitlines()]
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        bound += [
-            n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        ]
+        bound += [n.id for t in targets for n in walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     rest = [s for s in forward.node.body if s not in group.statements]
-    used = {n.id for s in rest for n in ast.walk(s) if isinstance(n, ast.Name)}
+    used = {n.id for s in rest for n in walk(s) if isinstance(n, ast.Name)}
     locals_ = [n for n in dict.fromkeys(bound) if n in used]
     results = [*(inside[n] for n in group.fields), *locals_]
     helper = view.fresh_method(HELPER)
@@ -360,7 +359,7 @@ def _annotation(view: ClassView, count: int) -> str:
 def _replaced(view: ClassView, method: MethodView, node: ast.AST, known: Mapping[str, str]) -> str:
     """The text of a node with fields replaced."""
     changes = {}
-    for item in ast.walk(node):
+    for item in walk(node):
         if isinstance(item, ast.Attribute) and isinstance(item.value, ast.Name) and item.value.id == method.receiver:
             if item.attr in known:
                 changes[view.text.span(item)] = known[item.attr]
@@ -389,5 +388,3 @@ def first_use(
     tops = [method.flow.top(u.node) for n in fields for u in view.of(n, "load") if u.method is method]
     tops = [top for top in tops if method.node.body[top] not in dropped]
     return method.node.body[min(tops)] if tops else None
-
-

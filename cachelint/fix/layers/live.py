@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from cachelint.fix.edits import Edit, Replace, Rewrite, Span, Text
 from cachelint.fix.layers.view import FORWARD, ClassView, MethodView, Use, is_none
+from cachelint.index.walk import walk
 
 
 def pairs(view: ClassView) -> dict[str, str]:
@@ -249,7 +250,7 @@ def short_call(view: ClassView, needed: int) -> str:
             if ".backward(" not in chunk.text:
                 continue
             for statement in module.statements(chunk):
-                for node in ast.walk(statement):
+                for node in walk(statement):
                     if (
                         isinstance(node, ast.Call)
                         and isinstance(node.func, ast.Attribute)

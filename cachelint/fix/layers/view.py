@@ -11,6 +11,7 @@ from cachelint.checks import TypeContext
 from cachelint.fix.edits import Text
 from cachelint.fix.functions.flow import Flow
 from cachelint.index.module import ClassInfo, FunctionNode
+from cachelint.index.walk import walk
 from cachelint.infer.optable import operators
 
 FORWARD, BACKWARD = "forward", "backward"
@@ -95,7 +96,7 @@ class ClassView:
         if method is None or role in method.roles:
             return
         method.roles.add(role)
-        for item in ast.walk(method.node):
+        for item in walk(method.node):
             if (
                 isinstance(item, ast.Attribute)
                 and isinstance(item.value, ast.Name)
@@ -107,7 +108,7 @@ class ClassView:
 
     def _uses(self, method: MethodView) -> None:
         flow = method.flow
-        for item in ast.walk(method.node):
+        for item in walk(method.node):
             if not isinstance(item, ast.Name) or item.id != method.receiver:
                 continue
             parent = flow.parents.get(item)
@@ -125,7 +126,7 @@ class ClassView:
             if parent.attr in ("__dict__", "__setattr__"):
                 self.odd = self.odd or f"fields are reached through `{parent.attr}` (line {item.lineno})"
             self.fields.setdefault(parent.attr, []).append(self._use(method, parent))
-        for item in ast.walk(method.node):
+        for item in walk(method.node):
             if (
                 isinstance(item, ast.Call)
                 and isinstance(item.func, ast.Name)
@@ -206,7 +207,7 @@ def outside_reader(view: ClassView, name: str) -> str:
     quoted = re.compile(rb"attr(?:getter)?\([^()\n]*[\"']" + re.escape(name.encode()) + rb"[\"']")
     method = name in operators().methods
     for owner in view.context.analysis.machine.mro(view.info)[1:]:
-        for node in ast.walk(owner.node):
+        for node in walk(owner.node):
             if isinstance(node, ast.Attribute) and node.attr == name:
                 return _place(owner.module.path, node.lineno, owner.module is unit.module)
     for path in project.files:
@@ -239,4 +240,4 @@ def _place(path: str, line: int, own: bool) -> str:
 def nodes(method: MethodView) -> Iterator[ast.AST]:
     """Every node of a method's body."""
     for statement in method.node.body:
-        yield from ast.walk(statement)
+        yield from walk(statement)

@@ -10,6 +10,7 @@ from cachelint.fix.edits import Edit, Outcome, Plan, Refusal, Replace, Rewrite, 
 from cachelint.fix.functions.fields import CannotPlan
 from cachelint.fix.layers.contract import RUNTIME, contract_of, imported
 from cachelint.fix.layers.view import ClassView, MethodView, Use, is_none, outside_reader
+from cachelint.index.walk import walk
 from cachelint.infer.values import DEVICE, HOST, UNKNOWN, Seq
 from cachelint.model import Applicability, Finding
 
@@ -110,7 +111,7 @@ def _set(view: ClassView, method: MethodView, own: str, name: str, value: ast.ex
 def _code(view: ClassView, method: MethodView, name: str, node: ast.expr) -> str:
     changes = {
         view.text.span(item): f"{view.text.source(item)}.get()"
-        for item in ast.walk(node)
+        for item in walk(node)
         if isinstance(item, ast.Attribute)
         and item.attr == name
         and isinstance(item.value, ast.Name)
@@ -129,7 +130,7 @@ def _guards(view: ClassView, name: str) -> list[Edit]:
         branch = use.method.flow.parents.get(use.statement)
         if not isinstance(branch, ast.If) or use.statement not in branch.body:
             continue
-        fields = {n.attr for n in ast.walk(branch.test) if isinstance(n, ast.Attribute)}
+        fields = {n.attr for n in walk(branch.test) if isinstance(n, ast.Attribute)}
         if name in fields or not fields:
             continue
         set_there = {

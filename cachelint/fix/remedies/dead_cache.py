@@ -9,6 +9,7 @@ from cachelint.checks import FileContext, TypeContext
 from cachelint.fix.edits import Edit, Outcome, Plan, Refusal, Rewrite, Text
 from cachelint.fix.functions.flow import Flow
 from cachelint.index.module import FunctionNode
+from cachelint.index.walk import walk
 from cachelint.infer.optable import operators
 from cachelint.model import Applicability, Finding
 
@@ -41,8 +42,12 @@ def _field(file: FileContext, context: TypeContext, text: Text, finding: Finding
             return Refusal(finding, f"it is set inside another statement (line {line})", "indirect write")
         stores.append(found)
     for scope in _functions(context):
-        for statement in ast.walk(scope):
-            if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _target(statement, name) and _receives(scope, statement):
+        for statement in walk(scope):
+            if (
+                isinstance(statement, (ast.Assign, ast.AnnAssign))
+                and _target(statement, name)
+                and _receives(scope, statement)
+            ):
                 if not any(known is statement for _, known in stores):
                     stores.append((scope, statement))
     edits: list[Edit] = []
@@ -68,14 +73,16 @@ def _functions(context: TypeContext) -> list[FunctionNode]:
     unit = context.analysis.unit
     own = list(unit.info.node.body) if unit.info is not None else []
     found: list[FunctionNode] = [node for node in own if isinstance(node, _FUNCTION)]
-    found += [m.node for m in (*unit.forward, *unit.setup, *unit.backward) if m.module is unit.module and m.node not in found]
+    found += [
+        m.node for m in (*unit.forward, *unit.setup, *unit.backward) if m.module is unit.module and m.node not in found
+    ]
     return found
 
 
 def _plain(context: TypeContext, node: ast.AST) -> tuple[FunctionNode, ast.stmt] | None:
     """The function and the statement ``receiver.field = value`` that a write is, None for any other form."""
     for scope in _functions(context):
-        for statement in ast.walk(scope):
+        for statement in walk(scope):
             if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
                 if statement is node or statement.targets[0] is node:
                     return (scope, statement) if isinstance(statement.targets[0], ast.Attribute) else None
@@ -103,7 +110,7 @@ def _feeders(file: FileContext, text: Text, scope: FunctionNode, gone: set[ast.s
     edits: list[Edit] = []
     while True:
         again = False
-        dead = {n for s in gone for n in ast.walk(s)}
+        dead = {n for s in gone for n in walk(s)}
         for name in {n.id for n in dead if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}:
             bindings = flow.bindings.get(name, [])
             if len(bindings) != 1 or name in flow.parameters or any(load not in dead for load in flow.loads(name)):
@@ -122,7 +129,7 @@ def _feeders(file: FileContext, text: Text, scope: FunctionNode, gone: set[ast.s
 
 def _pure(node: ast.expr, file: FileContext) -> bool:
     """Whether leaving an expression out changes nothing but time: names, arithmetic, operators of the table."""
-    for item in ast.walk(node):
+    for item in walk(node):
         if isinstance(item, (ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)):
             return False
         if isinstance(item, ast.Call) and not _pure_call(item, file):

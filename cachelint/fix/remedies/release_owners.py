@@ -9,6 +9,7 @@ from cachelint.checks import FileContext, TypeContext
 from cachelint.checks.lifetimes import Owners, owners
 from cachelint.fix.edits import After, Outcome, Plan, Refusal, Text
 from cachelint.index.module import FunctionNode
+from cachelint.index.walk import walk
 from cachelint.model import Applicability, Finding
 
 CODES = frozenset(("CL301", "CL302"))
@@ -44,30 +45,39 @@ def _at(
         return
     listed = ", ".join(names)
     yield Plan(
-        tuple(findings), (After(text.span(last), (f"del {listed}",)),), Applicability.SAFE, f"`del {listed}` after the last use"
+        tuple(findings),
+        (After(text.span(last), (f"del {listed}",)),),
+        Applicability.SAFE,
+        f"`del {listed}` after the last use",
     )
 
 
 def _function(context: TypeContext, statement: ast.stmt) -> FunctionNode | None:
     unit = context.analysis.unit
     for method in (*unit.forward, *unit.setup):
-        if any(node is statement for node in ast.walk(method.node)):
+        if any(node is statement for node in walk(method.node)):
             return method.node
     return None
 
 
 def _problem(scope: FunctionNode, last: ast.stmt, names: Sequence[str]) -> str:
-    for node in ast.walk(scope):
+    for node in walk(scope):
         if isinstance(node, (ast.Global, ast.Nonlocal)) and set(node.names) & set(names):
             return f"a name is shared with another scope (line {node.lineno})"
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("locals", "vars", "eval", "exec"):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("locals", "vars", "eval", "exec")
+        ):
             return f"`{node.func.id}` may read the names (line {node.lineno})"
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del) and node.id in names:
             return f"`{node.id}` is deleted already on some path (line {node.lineno})"
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) and node is not scope:
-            if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node)):
+            if any(isinstance(n, ast.Name) and n.id in names for n in walk(node)):
                 return f"a nested function uses the names (line {node.lineno})"
-    current = next((loop for loop in ast.walk(scope) if isinstance(loop, (ast.For, ast.While)) and last in ast.walk(loop)), None)
+    current = next(
+        (loop for loop in walk(scope) if isinstance(loop, (ast.For, ast.While)) and last in walk(loop)), None
+    )
     if current is not None:
         return f"the last use is in a loop (line {current.lineno})"
     return ""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from cachelint.checks import FileContext
 from cachelint.fix.edits import Edit, Outcome, Plan, Refusal, Replace, Text
 from cachelint.index.module import FunctionNode
+from cachelint.index.walk import walk
 from cachelint.model import Applicability, Finding
 
 CODES = frozenset(("CL202",))
@@ -24,7 +25,7 @@ def plan(file: FileContext, findings: Sequence[Finding]) -> Iterator[Outcome]:
 
 def _at(methods: Sequence[FunctionNode], text: Text, finding: Finding) -> Outcome:
     for method in methods:
-        for node in ast.walk(method):
+        for node in walk(method):
             if (
                 isinstance(node, (ast.IfExp, ast.BoolOp, ast.If))
                 and node.lineno == finding.line
