@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
+from cachelint.index.walk import walk
 from cachelint.model import Confidence, FieldClass, FieldReport, Finding, Storage
 
 
@@ -63,7 +64,7 @@ def _read_here(name: str, context: TypeContext) -> bool:
             # Another class's own field of the same name says nothing.
             foreign = chunk.kind == "class" and word not in chunk.text
             for statement in unit.module.statements(chunk):
-                for node in ast.walk(statement):
+                for node in walk(statement):
                     if isinstance(node, ast.Attribute) and node.attr == name and not isinstance(node.ctx, ast.Store):
                         if not (foreign and isinstance(node.value, ast.Name) and node.value.id in ("self", "ctx")):
                             return True

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import loaded, names, statements
 from cachelint.index.module import FunctionNode
+from cachelint.index.walk import walk
 from cachelint.model import FieldClass, FieldReport, Finding
 
 
@@ -23,7 +24,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         live = _live(method.node)
         if method.module is not unit.module or not live:
             continue
-        for node in ast.walk(method.node):
+        for node in walk(method.node):
             found = _preferred(node, fields, live, method.node)
             if found is not None:
                 field, name = found
@@ -68,7 +69,7 @@ def _preferred(
 
 
 def _asks(test: ast.expr, name: str) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(test))
+    return any(isinstance(n, ast.Name) and n.id == name for n in walk(test))
 
 
 def _field(node: ast.expr, fields: dict[str, FieldReport]) -> FieldReport | None:

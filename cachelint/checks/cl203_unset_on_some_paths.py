@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import complete, facts, statements
 from cachelint.collect.log import Exit, Path, Read, ReceiverLog, Write
+from cachelint.index.walk import walk
 from cachelint.infer.analysis import Analysis
 from cachelint.model import FieldReport, Finding
 
@@ -138,8 +139,8 @@ def _asks_for_backward(test: ast.expr, analysis: Analysis) -> bool:
     text = ast.unparse(test)
     if _GRAD_MODE.search(text):
         return True
-    names = {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}
-    attributed = {n.value.id for n in ast.walk(test) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
+    names = {n.id for n in walk(test) if isinstance(n, ast.Name)}
+    attributed = {n.value.id for n in walk(test) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
     for method in (*analysis.unit.forward, *analysis.unit.setup):
         parameters = [a.arg for a in (*method.node.args.posonlyargs, *method.node.args.args)]
         if parameters and parameters[0] in names - attributed:
@@ -156,7 +157,7 @@ def _asks_for_backward(test: ast.expr, analysis: Analysis) -> bool:
 def _constant(test: ast.expr, analysis: Analysis) -> bool:
     """Whether a test reads only module constants, and attributes that the constructor sets and forward does not."""
     written = {w.field for w in analysis.log.writes if w.phase == "forward"} | {"training"}
-    for node in ast.walk(test):
+    for node in walk(test):
         if isinstance(node, ast.Name) and node.id not in ("self", "len", "isinstance") and not node.id.isupper():
             return False
         if isinstance(node, ast.Attribute) and node.attr in written:
@@ -192,7 +193,7 @@ def _asked(read: Read, field: str) -> bool:
     """Whether the function around a read tests for the attribute: hasattr, getattr with a default."""
     if read.scope is None:
         return True
-    for node in ast.walk(read.scope):
+    for node in walk(read.scope):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("hasattr", "getattr"):
             if len(node.args) > 1 and isinstance(node.args[1], ast.Constant) and node.args[1].value == field:
                 return True

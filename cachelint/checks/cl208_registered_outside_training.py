@@ -9,6 +9,7 @@ from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import facts, last
 from cachelint.collect.log import ReceiverLog, Save
 from cachelint.index.module import FunctionNode
+from cachelint.index.walk import walk
 from cachelint.model import Finding
 
 _EVALUATION = ("no_grad", "inference_mode")
@@ -32,7 +33,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     known = {m.node.name for m in (*unit.forward, *unit.backward)} | {save.function for save in log.saves}
     for node in unit.info.node.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name not in known and _evaluates(node):
-            for call in ast.walk(node):
+            for call in walk(node):
                 if _is_save(call, unit.dialect.save):
                     yield context.at(rule, call, _message(f"in `{node.name}`, which runs no backward"))
 
@@ -62,7 +63,7 @@ def _evaluates(node: FunctionNode) -> bool:
 
 
 def _calls(node: ast.AST, wanted: tuple[str, ...]) -> bool:
-    return any(isinstance(item, ast.Call) and last(item.func) in wanted for item in ast.walk(node))
+    return any(isinstance(item, ast.Call) and last(item.func) in wanted for item in walk(node))
 
 
 def _is_save(node: ast.AST, names: tuple[str, ...]) -> bool:

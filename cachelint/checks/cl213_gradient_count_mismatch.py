@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import entry_of, last
 from cachelint.collect.log import Returned
+from cachelint.index.walk import walk
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.values import CHILD, COLLECTIVE, DEVICE, NONE, OPAQUE, Seq
 from cachelint.model import Finding
@@ -126,7 +127,7 @@ def _passed_more(context: TypeContext, number: int) -> bool:
             if f"{info.name}.apply" not in chunk.text:
                 continue
             for statement in module.statements(chunk):
-                for node in ast.walk(statement):
+                for node in walk(statement):
                     if (
                         isinstance(node, ast.Call)
                         and isinstance(node.func, ast.Attribute)

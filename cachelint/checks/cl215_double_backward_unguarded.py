@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import last, saves
 from cachelint.classify import output_roots
+from cachelint.index.walk import walk
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.values import DEVICE, RANDOM, Value
 from cachelint.model import Finding
@@ -53,5 +54,5 @@ def _intermediate(value: Value, outputs: frozenset[str], analysis: Analysis) -> 
 def _applies(node: ast.AST) -> bool:
     """Whether backward runs another Function, whose own backward takes care of the second derivative."""
     return any(
-        isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "apply" for n in ast.walk(node)
+        isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "apply" for n in walk(node)
     )

@@ -10,6 +10,7 @@ from cachelint.checks.support import exclusive, last, statements
 from cachelint.collect.log import ChildCall, ReceiverLog
 from cachelint.composite import Child
 from cachelint.index.module import FunctionNode
+from cachelint.index.walk import walk
 from cachelint.model import FieldClass, Finding
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
@@ -63,10 +64,8 @@ def _in_loop(call: ChildCall, context: TypeContext) -> bool:
         method = owner.method(call.function)
         if method is None:
             continue
-        for loop in ast.walk(method):
-            if isinstance(loop, _LOOPS) and any(
-                node is call.node for part in _repeated(loop) for node in ast.walk(part)
-            ):
+        for loop in walk(method):
+            if isinstance(loop, _LOOPS) and any(node is call.node for part in _repeated(loop) for node in walk(part)):
                 return True
         return False
     return False
@@ -137,14 +136,14 @@ def _mentions_backward(statement: ast.AST, variable: str) -> bool:
         and n.attr == "backward"
         and isinstance(n.value, ast.Name)
         and n.value.id == variable
-        for n in ast.walk(statement)
+        for n in walk(statement)
     )
 
 
 def _applications(statement: ast.AST, variable: str) -> Iterator[ast.Call]:
     if isinstance(statement, (ast.If, ast.Try, ast.FunctionDef, ast.ClassDef)):
         return  # arms may exclude each other
-    for node in ast.walk(statement):
+    for node in walk(statement):
         if isinstance(node, ast.Call):
             func = node.func
             if isinstance(func, ast.Attribute) and func.attr == "forward":

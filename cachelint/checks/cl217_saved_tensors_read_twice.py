@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import entry_of, exclusive
 from cachelint.collect.log import Read
+from cachelint.index.walk import walk
 from cachelint.model import Finding
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -45,13 +46,13 @@ def _repeats(late: Read, early: Read) -> bool:
     """Whether one place in the source is read in a loop (and not merely looked at twice by us)."""
     if late.scope is None or late.scope is not early.scope:
         return False
-    for loop in ast.walk(late.scope):
+    for loop in walk(late.scope):
         if isinstance(loop, _LOOPS):
             inside: list[ast.AST] = list(loop.body) if isinstance(loop, (ast.For, ast.AsyncFor, ast.While)) else []
             if isinstance(loop, ast.DictComp):
                 inside = [loop.key, loop.value]
             elif isinstance(loop, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
                 inside = [loop.elt]
-            if any(node is late.node for part in inside for node in ast.walk(part)):
+            if any(node is late.node for part in inside for node in walk(part)):
                 return True
     return False

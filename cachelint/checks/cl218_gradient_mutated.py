@@ -18,8 +18,8 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     for mutation in log.mutations:
         if mutation.phase != "backward" or not _incoming(mutation.value) or mutation.file != unit.module.path:
             continue
-        if mutation.how == "all_gather" or (len(mutation.value.roots) > 1 and mutation.path):
-            continue  # what is gathered into one's own place is what was there; of several tensors it may be another
+        if mutation.how in operators().collectives or (len(mutation.value.roots) > 1 and mutation.path):
+            continue  # reduced over a group by convention; and of several tensors it may be another one
         if unit.dialect.name == "chainer" and mutation.how == "augmented assignment":
             continue  # a Variable is bound anew by it
         if id(mutation.node) not in seen:

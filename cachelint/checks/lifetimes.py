@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cachelint.checks import TypeContext
 from cachelint.collect.log import Allocation, Binding
 from cachelint.index.module import FunctionNode
+from cachelint.index.walk import walk
 from cachelint.infer.values import BUFFER, CHEAP, CONST, DEVICE, PERSIST, Seq, carried
 
 JOINS = frozenset(("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"))
@@ -60,12 +61,12 @@ class _Ranges:
             self._names(unit, index)
 
     def _names(self, unit: ast.AST, index: int) -> None:
-        for item in ast.walk(unit):
+        for item in walk(unit):
             if isinstance(item, ast.Name):
                 table = self.loads if isinstance(item.ctx, ast.Load) else self.rebound
                 table.setdefault(item.id, []).append(index)
             elif isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-                self.nested.update(n.id for n in ast.walk(item) if isinstance(n, ast.Name))
+                self.nested.update(n.id for n in walk(item) if isinstance(n, ast.Name))
 
     def groups(self) -> Iterator[Owners]:
         """Groups of names by shared storage, those joined by one cat together."""
@@ -161,9 +162,9 @@ class _Ranges:
         return None
 
     def _join(self, statement: ast.stmt, names: tuple[str, ...]) -> ast.Call | None:
-        for item in ast.walk(statement):
+        for item in walk(statement):
             if isinstance(item, ast.Call) and _last(item.func) in JOINS and item.args:
-                parts = {n.id for n in ast.walk(item.args[0]) if isinstance(n, ast.Name)}
+                parts = {n.id for n in walk(item.args[0]) if isinstance(n, ast.Name)}
                 if parts & set(names):
                     return item
         return None
@@ -185,7 +186,7 @@ def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _statements(unit: ast.stmt) -> Iterator[ast.AST]:
-    for item in ast.walk(unit):
+    for item in walk(unit):
         if isinstance(item, ast.stmt):
             yield item
 

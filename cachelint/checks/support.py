@@ -8,6 +8,7 @@ from typing import Protocol
 
 from cachelint.collect.log import Path, Read, ReceiverLog, Save
 from cachelint.index.module import FunctionNode
+from cachelint.index.walk import walk
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.values import Value, carried
 
@@ -115,7 +116,7 @@ def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 def parents(scope: ast.AST) -> dict[int, ast.AST]:
     """The parent of every node below ``scope``, by the node's id."""
-    return {id(child): node for node in ast.walk(scope) for child in ast.iter_child_nodes(node)}
+    return {id(child): node for node in walk(scope) for child in ast.iter_child_nodes(node)}
 
 
 def last(node: ast.AST) -> str:
@@ -142,7 +143,7 @@ def edited(node: ast.AST) -> str:
 
 def loaded(scope: ast.AST) -> set[str]:
     """Every name that is read below ``scope``."""
-    return {n.id for n in ast.walk(scope) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return {n.id for n in walk(scope) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
 
 # -- what was saved ----------------------------------------------------------------------------------------------------
@@ -223,7 +224,7 @@ def _uses(event: Read) -> Iterator[Unpacking]:
 def _through_name(event: Read, scope: FunctionNode, name: str) -> Iterator[Unpacking]:
     """``saved = ctx.saved_tensors``: the uses of the name, which must be bound only there."""
     above = parents(scope)
-    nodes = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == name]
+    nodes = [n for n in walk(scope) if isinstance(n, ast.Name) and n.id == name]
     if sum(isinstance(n.ctx, ast.Store) for n in nodes) != 1:
         yield Unpacking(event)
         return

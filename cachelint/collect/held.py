@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from cachelint.index.walk import walk
 from cachelint.infer.values import (
     DEVICE,
     HOST,
@@ -62,7 +63,7 @@ def _free(func: Func) -> list[Value]:
     body = func.node.body if isinstance(func.node.body, list) else [func.node.body]
     loaded: set[str] = set()
     for statement in body:
-        for node in ast.walk(statement):
+        for node in walk(statement):
             if isinstance(node, ast.Name):
                 (loaded if isinstance(node.ctx, ast.Load) else own).add(node.id)
     wanted = loaded - own

@@ -11,6 +11,7 @@ from cachelint.dialects import by_name, shipped
 from cachelint.index.chunks import Chunk
 from cachelint.index.module import Binding, ClassInfo, FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
+from cachelint.index.walk import walk
 from cachelint.infer.machine import Machine
 from cachelint.settings import DialectSpec, Settings
 
@@ -113,7 +114,7 @@ class _Finder:
         elif isinstance(node, _FUNCTION):
             below = f"{prefix}{node.name}.<locals>."
             inner = dict(scope or {})
-            for item in ast.walk(node):
+            for item in walk(node):
                 if isinstance(item, ast.ClassDef):
                     inner.setdefault(item.name, class_info(item, self.module, below, inner))
                 elif isinstance(item, _FUNCTION) and item is not node:
@@ -203,7 +204,7 @@ class _Finder:
                 continue
             for statement in self.module.statements(chunk):
                 scope = _functions(statement)
-                for node in ast.walk(statement):
+                for node in walk(statement):
                     if isinstance(node, ast.Call) and _last(node.func) == "register_autograd":
                         unit = self.registered_unit(node, spec, scope)
                         if unit is not None:
@@ -275,7 +276,7 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _functions(statement: ast.stmt) -> dict[str, FunctionNode]:
-    return {node.name: node for node in ast.walk(statement) if isinstance(node, _FUNCTION)}
+    return {node.name: node for node in walk(statement) if isinstance(node, _FUNCTION)}
 
 
 def _matches(bases: tuple[str, ...], names: set[str], dialect: str) -> bool:
@@ -317,7 +318,7 @@ def _is_trainer(node: FunctionNode) -> bool:
     parameters = [*node.args.posonlyargs, *node.args.args][1:]
     if not parameters and node.args.vararg is None:
         return True
-    calls = [item for item in ast.walk(node) if isinstance(item, ast.Call)]
+    calls = [item for item in walk(node) if isinstance(item, ast.Call)]
     own = {p.arg for p in parameters}
     runs_autograd = any(
         (
@@ -333,7 +334,7 @@ def _is_trainer(node: FunctionNode) -> bool:
         or _dotted(c.func) in ("torch.autograd.grad", "autograd.grad", "torch.autograd.backward")
         for c in calls
     )
-    returns = any(isinstance(item, ast.Return) and item.value is not None for item in ast.walk(node))
+    returns = any(isinstance(item, ast.Return) and item.value is not None for item in walk(node))
     return runs_autograd and (not returns or bool(own & {"loss", "losses"}))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from cachelint.index.walk import walk
 from cachelint.infer.optable import operators
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _TENSOR_ONLY = frozenset(("t", "T", "mT", "transpose", "permute", "matmul", "mm"
 
 
 def _parents(scope: ast.AST) -> dict[int, ast.AST]:
-    return {id(child): node for node in ast.walk(scope) for child in ast.iter_child_nodes(node)}
+    return {id(child): node for node in walk(scope) for child in ast.iter_child_nodes(node)}
 
 
 def _foreign_use(node: ast.AST, parents: dict[int, ast.AST], scope: ast.AST) -> bool | None:
@@ -63,7 +64,7 @@ def _foreign_use(node: ast.AST, parents: dict[int, ast.AST], scope: ast.AST) -> 
         if isinstance(target, ast.Name):
             uses = [
                 _foreign_use(item, parents, scope)
-                for item in ast.walk(scope)
+                for item in walk(scope)
                 if isinstance(item, ast.Name) and item.id == target.id and isinstance(item.ctx, ast.Load)
             ]
             return None if not uses or any(use is None for use in uses) else any(uses)

@@ -436,7 +436,9 @@ def _settle(unit: Unit, first: Analysis, project: Project) -> dict[str, Outcome]
         if not outcome.kinds or (_only_hints(symbol) and suggests(name) == DEVICE):
             if symbol.kind in ("result", "item") and not symbol.prior:
                 # What it was given was open when it was called; now it is known.
-                owner = machine.symbols.get(name[: name.rindex("[")]) if symbol.kind == "item" and "[" in name else symbol
+                owner = (
+                    machine.symbols.get(name[: name.rindex("[")]) if symbol.kind == "item" and "[" in name else symbol
+                )
                 given = owner.given if owner is not None else ()
                 if any(p in settled and settled[p].kinds & DEVICE and settled[p].sure > LOW for p in given):
                     symbol.prior = DEVICE

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cachelint.collect.log import ChildCall, Launch, Save
 from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
+from cachelint.index.walk import walk
 from cachelint.infer.annotations import Reader, is_enum, is_record
 from cachelint.infer.library import Library, emptied
 from cachelint.infer.symbols import DECISIVE, FAIR, STRONG
@@ -269,7 +270,9 @@ class Calls(Library):
             else:
                 value = Value(UNKNOWN, sure=LOW)
             env[parameter.arg] = self.annotated(value, parameter, func)
-        tested = self.type_tests(func.node, func.module) if any(value.param is not None for value in env.values()) else ()
+        tested = (
+            self.type_tests(func.node, func.module) if any(value.param is not None for value in env.values()) else ()
+        )
         for name in tested:
             if name in env and env[name].param is not None:
                 env[name] = env[name].tagged("tested")
@@ -302,8 +305,8 @@ class Calls(Library):
             names = set()
             text = self.frame.module.text if module is None else module.text
             if not isinstance(node, ast.Lambda) and ("is_tensor" in text or "isinstance" in text):
-                asserted = {id(c) for s in ast.walk(node) if isinstance(s, ast.Assert) for c in ast.walk(s)}
-                for item in ast.walk(node):
+                asserted = {id(c) for s in walk(node) if isinstance(s, ast.Assert) for c in walk(s)}
+                for item in walk(node):
                     if isinstance(item, ast.Call) and item.args and isinstance(item.args[0], ast.Name):
                         called = _last(item.func)
                         tensor = (
@@ -778,7 +781,7 @@ class Calls(Library):
             init = owner.method("__init__")
             if init is None:
                 continue
-            for item in ast.walk(init):
+            for item in walk(init):
                 if isinstance(item, ast.Assign):
                     for target in item.targets:
                         if isinstance(target, ast.Attribute) and target.attr == name and _is_self(target.value):
@@ -996,7 +999,7 @@ def kernel_parameter(func: Func, name: str) -> int:
             return HOST
     pointers: set[str] = set()
     bases: dict[str, set[str]] = {}
-    for item in ast.walk(node):
+    for item in walk(node):
         if isinstance(item, ast.Call):
             called = _last(item.func)
             if called in _POINTER_CALLS and item.args:

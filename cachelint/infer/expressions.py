@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from cachelint.index.walk import walk
 from cachelint.infer.names import suggests
 from cachelint.infer.optable import operators
 from cachelint.infer.symbols import DECISIVE, FAIR, HINT, STRONG, WEAK
@@ -295,7 +296,7 @@ class Expressions:
         """Reads of the receiver and captured tensors inside a nested function that may never be interpreted."""
         names = {name for name, value in self.frame.env.items() if isinstance(value.ref, Recv)}
         for statement in body:
-            for item in ast.walk(statement):
+            for item in walk(statement):
                 if (
                     isinstance(item, ast.Attribute)
                     and isinstance(item.value, ast.Name)
@@ -491,7 +492,7 @@ class Expressions:
         """Receiver fields that a test reads."""
         return [
             item.attr
-            for item in ast.walk(test)
+            for item in walk(test)
             if isinstance(item, ast.Attribute)
             and isinstance(item.value, ast.Name)
             and (value := self.frame.env.get(item.value.id)) is not None
@@ -874,7 +875,7 @@ def _fills(method: ast.FunctionDef, name: str) -> bool:
         and isinstance(item.ctx, ast.Store)
         and isinstance(item.value, ast.Attribute)
         and item.value.attr == name
-        for item in ast.walk(method)
+        for item in walk(method)
     )
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable
 
+from cachelint.index.walk import walk
 from cachelint.infer.values import Func
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -31,7 +32,7 @@ def written_parameters(kernel: Func, wanted: Iterable[str]) -> frozenset[str]:
         return frozenset()
     pointers: set[str] = set()
     bases: dict[str, set[str]] = {}
-    for item in ast.walk(node):
+    for item in walk(node):
         if isinstance(item, ast.Call) and _last(item.func) in _STORES:
             pointers |= _stored_to(item)
         elif isinstance(item, (ast.Assign, ast.AugAssign)):

@@ -11,6 +11,7 @@ from typing import Any
 from cachelint.collect.log import Allocation, Binding, Exit, Mutation, Outside, Path, Read, ReceiverLog, Returned, Write
 from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
+from cachelint.index.walk import walk
 from cachelint.infer.annotations import Reader
 from cachelint.infer.calls import Calls
 from cachelint.infer.expressions import Expressions
@@ -923,7 +924,7 @@ def _as_load(target: ast.expr) -> ast.expr:
 
 
 def _breaks(node: ast.While) -> bool:
-    return any(isinstance(item, ast.Break) for item in ast.walk(node))
+    return any(isinstance(item, ast.Break) for item in walk(node))
 
 
 def _how_it_ends(body: list[ast.stmt], function: str) -> str:

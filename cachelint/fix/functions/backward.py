@@ -10,6 +10,7 @@ from cachelint.fix.edits import After, Before, Edit, Extend, Replace, Rewrite, S
 from cachelint.fix.functions.fields import CannotPlan
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import Routine, Use
+from cachelint.index.walk import walk
 
 
 @dataclass
@@ -216,13 +217,13 @@ class Reader:
         """Whether an unpacking may run first: nothing before it uses the names that it binds."""
         flow = self.flow
         index = flow.top(statement)
-        names = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-        if any(not isinstance(n, (ast.Name, ast.Starred, ast.expr_context)) for e in target.elts for n in ast.walk(e)):
+        names = {n.id for n in walk(target) if isinstance(n, ast.Name)}
+        if any(not isinstance(n, (ast.Name, ast.Starred, ast.expr_context)) for e in target.elts for n in walk(e)):
             return False
         if any(flow.top(r) < index for r in flow.returns):
             return False
         for earlier in flow.node.body[:index]:
-            for node in ast.walk(earlier):
+            for node in walk(earlier):
                 if isinstance(node, ast.Name) and node.id in names - {"_"}:
                     return False
         return not names & flow.parameters
@@ -297,7 +298,7 @@ def renamed(code: str, names: Mapping[str, str], receiver: str = "", fields: Map
     tree = ast.parse(code)
     text = Text(code)
     changes: dict[Span, str] = {}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Name) and node.id in names:
             changes[text.span(node)] = names[node.id]
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == receiver:
@@ -357,4 +358,4 @@ def _other_arm(flow: Flow, statement: ast.stmt, loads: Sequence[ast.expr]) -> bo
             arms[parent] = parent.orelse if current in parent.body else parent.body
         current = parent
     later = [node for node in loads if (node.lineno, node.col_offset) > (statement.lineno, statement.col_offset)]
-    return all(any(any(node in ast.walk(s) for s in arm) for arm in arms.values()) for node in later)
+    return all(any(any(node in walk(s) for s in arm) for arm in arms.values()) for node in later)

@@ -10,6 +10,7 @@ from cachelint.fix.edits import Rewrite
 from cachelint.fix.functions.backward import Reader
 from cachelint.fix.functions.fields import CannotPlan, Field, tensor_only
 from cachelint.fix.functions.forward import Placement, Site, Slot
+from cachelint.index.walk import walk
 from cachelint.infer.values import DEVICE, NONE, UNKNOWN, Seq, Value, carried
 
 TENSOR, HOST_PART, LITERAL = "tensor", "host", "literal"
@@ -170,7 +171,7 @@ def take_apart(shape: Shape, site: Site, place: Placement, attributes: set[str])
 
 
 def _within(node: ast.AST, outer: ast.AST | None) -> bool:
-    return outer is not None and any(item is node for item in ast.walk(outer))
+    return outer is not None and any(item is node for item in walk(outer))
 
 
 # -- backward --------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from cachelint.index.module import FunctionNode
+from cachelint.index.walk import walk
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -21,7 +22,7 @@ class Flow:
     def __init__(self, node: FunctionNode) -> None:
         self.node = node
         self.parents: dict[ast.AST, ast.AST] = {}
-        for parent in ast.walk(node):
+        for parent in walk(node):
             for child in ast.iter_child_nodes(parent):
                 self.parents[child] = parent
 
@@ -111,7 +112,7 @@ class Flow:
     def used(self) -> frozenset[str]:
         """Every name that means something anywhere in the function, nested functions included."""
         names: set[str] = set(self.parameters)
-        for item in ast.walk(self.node):
+        for item in walk(self.node):
             if isinstance(item, ast.Name):
                 names.add(item.id)
             elif isinstance(item, ast.arg):
@@ -148,7 +149,7 @@ class Flow:
             elif isinstance(item, (ast.Global, ast.Nonlocal)):
                 for name in item.names:
                     found.setdefault(name, []).append(item)
-        for scope in ast.walk(self.node):
+        for scope in walk(self.node):
             if isinstance(scope, ast.Nonlocal):
                 for name in scope.names:
                     found.setdefault(name, []).append(scope)
@@ -164,7 +165,7 @@ class Flow:
     def loads(self, name: str) -> list[ast.Name]:
         """Where a name is read, nested functions included."""
         return [
-            n for n in ast.walk(self.node) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+            n for n in walk(self.node) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
         ]
 
     def rebound_between(self, name: str, start: int, end: int) -> bool:
@@ -235,7 +236,7 @@ class Flow:
 
 
 def _breaks(node: ast.stmt) -> bool:
-    return any(isinstance(item, ast.Break) for item in ast.walk(node))
+    return any(isinstance(item, ast.Break) for item in walk(node))
 
 
 def _catches_all(case: ast.match_case) -> bool:

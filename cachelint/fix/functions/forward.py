@@ -10,6 +10,7 @@ from cachelint.fix.edits import After, Before, Edit, Extend, Replace, Rewrite, S
 from cachelint.fix.functions.fields import CannotPlan
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import Routine, Use
+from cachelint.index.walk import walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class Site:
         if len(calls) == 1 and flow.is_top(statements[0]) and not any(flow.top(r) < tops[0] for r in flow.returns):
             if last < tops[0]:
                 return Placement("extend", tops[0], own, gone)
-            names = {n.id for n in ast.walk(own[0]) if isinstance(n, ast.Name)}
+            names = {n.id for n in walk(own[0]) if isinstance(n, ast.Name)}
             moves = any(flow.rebound_between(name, tops[0], last) for name in names)
             if not early and not moves:
                 return Placement("move", last, own, gone)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from cachelint.fix.functions.scope import SETUP, Routine, Scope
+from cachelint.index.walk import walk
 from cachelint.infer.optable import operators
 from cachelint.infer.symbols import settle
 from cachelint.infer.values import DEVICE, Seq
@@ -53,7 +54,7 @@ def changed_in_place(scope: Scope, routine: Routine) -> frozenset[str]:
             names.add(mutation.name)
     names |= {root[2:] for root in roots if root.startswith("p:")}
     table = operators()
-    for node in ast.walk(routine.node):
+    for node in walk(routine.node):
         target: ast.expr | None = None
         if isinstance(node, ast.AugAssign):
             target = node.target
@@ -70,12 +71,12 @@ def changed_in_place(scope: Scope, routine: Routine) -> frozenset[str]:
             names.add(target.id)
     while True:
         more: set[str] = set()
-        for node in ast.walk(routine.node):
+        for node in walk(routine.node):
             if isinstance(node, ast.Assign) and any(n in names for t in node.targets for n in names_of(t)):
                 if _may_alias(node.value):
-                    more |= {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+                    more |= {n.id for n in walk(node.value) if isinstance(n, ast.Name)}
             elif isinstance(node, ast.Assign) and _may_alias(node.value):
-                if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node.value)):
+                if any(isinstance(n, ast.Name) and n.id in names for n in walk(node.value)):
                     more |= {n for t in node.targets for n in names_of(t)}
         if more <= names:
             return frozenset(names)
@@ -93,4 +94,4 @@ def _may_alias(value: ast.expr) -> bool:
 
 def names_of(target: ast.expr) -> list[str]:
     """The names in a target."""
-    return [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+    return [n.id for n in walk(target) if isinstance(n, ast.Name)]

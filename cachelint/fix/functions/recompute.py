@@ -11,6 +11,7 @@ from cachelint.fix.functions.forward import Placement, Site
 from cachelint.fix.functions.inputs import changed_in_place, input_kinds, names_of
 from cachelint.fix.functions.scope import BACKWARD, JVP, Routine
 from cachelint.fix.functions.slices import FULL, NoSlice, Slice, Slicer, Step
+from cachelint.index.walk import walk
 from cachelint.model import FieldClass, Storage
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class Recompute:
             if found is not None and found.binding is None and found.module is None and found.dotted:
                 dotted[name] = found.dotted
         externals = frozenset(reader.flow.parameters | set(reader.flow.bindings)) | frozenset(
-            n for scope_ in ast.walk(reader.routine.node) if isinstance(scope_, ast.Global) for n in scope_.names
+            n for scope_ in walk(reader.routine.node) if isinstance(scope_, ast.Global) for n in scope_.names
         )
         return Slicer(
             routine, input_kinds(scope, routine), frozenset(), changed_in_place(scope, routine), externals, dotted
@@ -199,7 +200,7 @@ class Recompute:
             if isinstance(statement, ast.Assign) and isinstance(statement.value, (ast.Tuple, ast.List)):
                 gone.update(statement.value.elts[place_] for place_ in places)
         for step in sorted(steps, key=lambda s: -s.lineno):
-            targets = [n.id for n in ast.walk(step.targets[0]) if isinstance(n, ast.Name)]
+            targets = [n.id for n in walk(step.targets[0]) if isinstance(n, ast.Name)]
             if any(target in kept or not _dead(site, target, gone) for target in targets):
                 continue
             if any(len(site.flow.bindings.get(target, ())) > 1 for target in targets):

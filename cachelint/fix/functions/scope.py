@@ -11,6 +11,7 @@ from cachelint.checks import TypeContext
 from cachelint.collect.types import Method
 from cachelint.fix.functions.flow import Flow
 from cachelint.index.module import ClassInfo, FunctionNode
+from cachelint.index.walk import walk
 
 FORWARD, SETUP, BACKWARD, JVP = "forward", "setup_context", "backward", "jvp"
 
@@ -133,7 +134,7 @@ class _Reader:
     def uses(self, routine: Routine) -> Iterator[Use]:
         flow = routine.flow
         shadows = _shadows(routine.node, routine.receiver)
-        for item in ast.walk(routine.node):
+        for item in walk(routine.node):
             if not isinstance(item, ast.Name) or item.id != routine.receiver or _inside(item, shadows, flow):
                 continue
             parent = flow.parents.get(item)
@@ -264,7 +265,7 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 def _shadows(node: FunctionNode, receiver: str) -> list[ast.AST]:
     """Functions inside that have a parameter of the receiver's name."""
     found: list[ast.AST] = []
-    for item in ast.walk(node):
+    for item in walk(node):
         if item is not node and isinstance(item, (*_FUNCTION, ast.Lambda)):
             spec = item.args
             every = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import Routine
+from cachelint.index.walk import walk
 from cachelint.infer.optable import operators
 from cachelint.infer.values import DEVICE, HOST, NONE, UNKNOWN
 
@@ -85,7 +86,7 @@ class Slicer:
         result.size = self.visit(value, flow.top(statement), end, result, steps, 0)
         result.steps = [steps[key] for key in sorted(steps)]
         for step in result.steps:
-            for node in ast.walk(step.target):
+            for node in walk(step.target):
                 if isinstance(node, ast.Name) and node.id in self.mutated:
                     raise NoSlice(f"`{node.id}` is changed in place")
         for name in result.tensors:
