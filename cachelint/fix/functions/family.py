@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -92,11 +94,33 @@ class Family:
                     "ctx escapes",
                 )
         names = {scope.context.analysis.unit.info.name for scope in self.scopes if scope.context.analysis.unit.info}
+        self.check_direct_calls(names)
         for name, places in self.file.project.headers.items():
             for other, bases in places:
                 if other != path and names & set(bases) and name not in names:
                     self.file.project.used.add(other)
                     raise CannotPlan(f"`{name}` in {relative(other)} derives from it", "derived elsewhere")
+
+    def check_direct_calls(self, names: set[str]) -> None:
+        """Raise CannotPlan where code calls forward or backward with a ctx of its own, which need not know how to save."""
+        for name in names:
+            mark = name.encode()
+            pattern = re.compile(rb"\b" + mark + rb"\s*\.\s*(?:forward|setup_context|backward|vjp|jvp)\s*\(")
+            for path in self.file.project.files:
+                raw = self.file.project.raw(path)
+                if mark not in raw:
+                    continue
+                found = list(pattern.finditer(raw))
+                own = path == self.file.module.path
+                known = sum(_calls(call, name) for call in self.calls()) if own and found else 0
+                if len(found) > known:
+                    line = raw.count(b"\n", 0, found[0].start()) + 1
+                    self.file.project.used.add(path)
+                    raise CannotPlan(f"{relative(path)}:{line} calls it with a ctx of its own", "called without apply")
+
+    def calls(self) -> list[ast.Call]:
+        """The calls by which routines hand the receiver on."""
+        return [link.call for routine in self.routines for link in routine.links]
 
     def reachable(self, main: Routine) -> list[Routine]:
         """A routine and those that it hands the receiver to."""
@@ -118,6 +142,12 @@ class Family:
                     if routine not in found:
                         found.append(routine)
         return found
+
+
+def _calls(call: ast.Call, name: str) -> bool:
+    """Whether a call is ``name.forward(…)`` or its like."""
+    func = call.func
+    return isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == name
 
 
 def _refused(findings: Sequence[Finding], error: CannotPlan) -> Iterator[Refusal]:

@@ -67,6 +67,7 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
     value = _value(name, scopes)
     if value is None:
         raise CannotPlan("it is not written through the receiver's name", "indirect write", name)
+    _check_foreign(name, value, scopes)
     doubt = _doubt(value, name)
     for routine in routines:
         for use in routine.uses:
@@ -78,6 +79,20 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
                 _check_identity(load, routine, name)
     recompute = all(f.code == "CL102" for f in findings)
     return Field(name, tuple(findings), value, recompute, doubt)
+
+
+def _check_foreign(name: str, value: Value, scopes: Sequence[Scope]) -> None:
+    """Refuse what code uses by attributes that tensors don't have: hooks would give back an object without them."""
+    for scope in scopes:
+        symbols = scope.context.analysis.machine.symbols
+        for root in value.roots:
+            symbol = symbols.get(root.removeprefix("p:")) if root.startswith("p:") else None
+            if symbol is not None and symbol.foreign:
+                raise CannotPlan(
+                    f"`.{min(symbol.foreign)}` is used of it, which saved-tensor hooks do not bring back",
+                    "object identity",
+                    name,
+                )
 
 
 def _value(name: str, scopes: Sequence[Scope]) -> Value | None:

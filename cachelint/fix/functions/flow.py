@@ -164,9 +164,7 @@ class Flow:
 
     def loads(self, name: str) -> list[ast.Name]:
         """Where a name is read, nested functions included."""
-        return [
-            n for n in walk(self.node) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
-        ]
+        return [n for n in walk(self.node) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
 
     def rebound_between(self, name: str, start: int, end: int) -> bool:
         """Whether a name is bound or deleted by a statement of the body with an index in ``(start, end]``."""
