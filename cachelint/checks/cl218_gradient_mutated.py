@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
 from cachelint.infer.kernels import written_parameters
+from cachelint.infer.optable import operators
 from cachelint.infer.values import Value
 from cachelint.model import Finding
 
@@ -18,7 +19,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     for mutation in log.mutations:
         if mutation.phase != "backward" or not _incoming(mutation.value) or mutation.file != unit.module.path:
             continue
-        if mutation.how in operators().collectives or (len(mutation.value.roots) > 1 and mutation.path):
+        if f"torch.distributed.{mutation.how}" in operators().fills or (len(mutation.value.roots) > 1 and mutation.path):
             continue  # reduced over a group by convention; and of several tensors it may be another one
         if unit.dialect.name == "chainer" and mutation.how == "augmented assignment":
             continue  # a Variable is bound anew by it
