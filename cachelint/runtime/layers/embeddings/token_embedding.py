@@ -36,12 +36,15 @@ class TokenEmbedding(Node):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors of the tokens."""
-        return F.embedding(ids, self.table.value) * self.scale
+        vectors = F.embedding(ids, self.table.value)
+        return vectors if self.scale == 1.0 else vectors * self.scale
 
     def backward(self, grad: Tensor, ids: Tensor) -> tuple[None]:
         """Add each vector's gradient to its row of the table. Token numbers have no gradient."""
         index = ids.reshape(-1)
-        vectors = rows(wide(grad)) * self.scale
+        vectors = rows(wide(grad))
+        if self.scale != 1.0:
+            vectors = vectors * self.scale
         if self.padding is not None:
             vectors = vectors * (index != self.padding).unsqueeze(-1)
         total = vectors.new_zeros(self.table.value.shape).index_add(0, index, vectors)

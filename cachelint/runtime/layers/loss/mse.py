@@ -32,7 +32,7 @@ class MSE(Node):
     def backward(self, grad: Tensor, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of predictions and targets."""
         error = wide(predictions) - wide(targets)
-        slope = 2.0 * error * spread(grad, error.numel(), self.reduction)
+        slope = error * (2.0 * spread(grad, error.numel(), self.reduction))
         return slope.to(predictions.dtype), (-slope).to(targets.dtype)
 
 
