@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cachelint.infer.symbols import settle
 from cachelint.infer.values import DEVICE
 from cachelint.model import FieldClass, Origin
 
@@ -16,7 +17,10 @@ def _is_tensor(name: str, analysis: Analysis) -> bool:
     """Whether a dependency is an input of its own that may be a tensor: what there is to save."""
     if "." in name or "[" in name:
         return False
-    outcome = analysis.machine.settled.get(name)
+    machine = analysis.machine
+    outcome = machine.settled.get(name)
+    if outcome is None and name in machine.symbols:
+        outcome = settle(machine.symbols[name])
     return outcome is None or not outcome.kinds or bool(outcome.kinds & DEVICE)
 
 

@@ -846,7 +846,7 @@ class Calls(Library):
         deps = frozenset().union(*(value.deps for value in everything)) if everything else frozenset()
         name = _kernel_name(kernel)
         content = Value(DEVICE, OPAQUE, deps, why=self.why(node, f"filled by the kernel {name}"))
-        for value in everything:
+        for value in everything if self.log.phase != "backward" else ():
             for part in _buffers(value):
                 if self.is_open_buffer(part):
                     for root in part.roots:
@@ -937,6 +937,8 @@ class Calls(Library):
         self: Machine, given: Iterable[Value], named: Callable[[ast.Call], str], node: ast.AST
     ) -> None:
         """Unseen code is given these: it fills the buffers among them that hold nothing yet."""
+        if self.log.phase == "backward":
+            return  # what backward writes does not make a value of forward any dearer
         for value in given:
             for part in _buffers(value):
                 if part.cost in (SAVED, CONST) and self.is_open_buffer(part):

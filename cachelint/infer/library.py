@@ -365,7 +365,7 @@ class Library:
     ) -> Value:
         """A function that neither the project nor the table knows."""
         last = dotted.rpartition(".")[2]
-        if ("rng" in last and "state" in last) or dotted.endswith(("tracker.get_states",)):
+        if ("rng" in last and "state" in last) or (last in _STATES and _GENERATOR.search(dotted)):
             made = self.made(node, f"{last}: generator state", (), floor=RANDOM, kinds=DEVICE)
             return replace(made, cost=RANDOM, sure=MEDIUM)
         if last.startswith(_HOST_HINTS) or last.endswith(_HOST_TAILS):
@@ -486,7 +486,7 @@ class Library:
                     symbol.foreign.add(f"{name}()")
                 strength = FAIR if symbol.kind in ("result", "item") else HINT
                 self.note(base, HOST, strength, node, f"its method `.{name}()` is called")
-        if name in _STATES and any(word in _source(node).lower() for word in ("rng", "generator")):
+        if name in _STATES and _GENERATOR.search(_source(node)):
             made = self.made(node, f"{name}: generator state", (), floor=RANDOM, kinds=DEVICE)
             return replace(made, cost=RANDOM, sure=MEDIUM)
         if isinstance(base.ref, Const) and isinstance(base.ref.value, str):
@@ -524,6 +524,7 @@ _IN_PLACE_COLLECTIVE = re.compile(r"torch\.distributed(?:\.distributed_c10d)?\.\
 _SMALL = frozenset(("small",))
 # Functions that give numbers for numbers and arrays for arrays.
 _NUMERIC = ("numpy", "cupy", "operator.")
+_GENERATOR = re.compile("(?i)rng|generator|tracker")
 _STATES = frozenset(("get_states", "get_rng_state", "get_state", "clone_state", "graphsafe_get_state"))
 _BLANK = frozenset(("blank",))
 
