@@ -11,7 +11,7 @@ from cachelint.fix.edits import After, Before, Edit, Outcome, Plan, Refusal, Rep
 from cachelint.fix.functions.fields import CannotPlan
 from cachelint.fix.layers import contract as contracts
 from cachelint.fix.layers import derive, live, register
-from cachelint.fix.layers.view import BACKWARD, FORWARD, ClassView, Use, is_none, outside_reader
+from cachelint.fix.layers.view import BACKWARD, FORWARD, ClassView, MethodView, Use, is_none, outside_reader
 from cachelint.model import Applicability, FieldClass, Finding
 
 LIVE, DERIVE, REGISTER = "live", "derive", "register"
@@ -70,9 +70,7 @@ class Layer:
         covered = set(plan.findings) if plan is not None else set()
         for finding in self.side:
             if finding not in covered and finding.code != "CL202":
-                yield Refusal(
-                    finding, "the field stays, registered: backward can't get it from its live inputs", "stays"
-                )
+                yield Refusal(finding, self.stays(finding, choice), "stays")
 
     def check_whole(self) -> None:
         """Raise CannotPlan where something stands in the way of any field."""
@@ -94,19 +92,22 @@ class Layer:
     def choose(self) -> Choice:
         """Read the live input where the field is one, derive it where that is cheap, else register it."""
         view = self.view
+        for finding in self.side:
+            if finding.code == "CL206" and finding.field and finding.field not in self.findings:
+                self.findings[finding.field] = []  # registered: it goes if backward can have it for nothing
         choice = Choice(self.findings)
         cheap: list[str] = []
         reports = {f.field: f for f in self.context.report.fields}
         for name in self.findings:
             report = reports.get(name)
             outside = outside_reader(view, name)
-            if report is None or report.cls is not FieldClass.RECOMPUTE or report.registered:
+            if report is None or report.cls is not FieldClass.RECOMPUTE:
                 choice.why[name] = "it is not cheap to derive"
             elif outside:
                 choice.why[name] = f"{outside} reads it from outside the class"
             elif derived := self.as_live(name, choice.why):
                 choice.live[name] = derived
-            else:
+            elif not report.registered:
                 cheap.append(name)
         self.check_callers(choice)
         cheap = [name for name in cheap if name not in choice.live]
@@ -116,8 +117,7 @@ class Layer:
         for name, findings in self.findings.items():
             if name in away:
                 continue
-            if all(f.code in ("CL202", "CL206") for f in findings):
-                choice.refused += [Refusal(f, choice.why.get(name, "it can't be derived"), "stays") for f in findings]
+            if not findings:
                 continue
             try:
                 saved = register.argument(view, name)
@@ -132,6 +132,8 @@ class Layer:
         view = self.view
         found: set[str] = set()
         for use in view.of(name):
+            if use.kind == "save" and FORWARD in use.method.roles:
+                continue
             if use.kind == "load" and use.method is view.backward:
                 continue
             if use.kind == "load" and use.method is view.forward:
@@ -170,6 +172,11 @@ class Layer:
                     del choice.live[name]
                     choice.why[name] = f"{caller} calls backward without `{self.pairs[source]}`"
 
+    def stays(self, finding: Finding, choice: Choice) -> str:
+        """Why backward goes on reading a field."""
+        why = choice.why.get(finding.field or "", "it is not the input itself")
+        return f"backward goes on reading the field, registered: {why}"
+
     # -- the plan --------------------------------------------------------------------------------------------------------
 
     def plan(self, choice: Choice) -> Plan | None:
@@ -207,6 +214,7 @@ class Layer:
         edits += folder.run()
         edits += [Before(text.span(place), tuple(code)) for place, code in lines.items()]
         edits += self.in_forward(inside, away, gone)
+        edits += self.unsave(choice)
         edits += self.clean_up(away, {m.node.name for m in (forward, backward)}, gone)
         if helpers:
             edits.append(After(text.span(backward.node), tuple(helpers)))
@@ -220,9 +228,9 @@ class Layer:
         findings = [f for n in away for f in choice.findings[n]] + [
             f for s in choice.registered for f in choice.findings[s.name]
         ]
+        findings += [f for f in self.side if f.field in away]
         if not findings:
             return None
-        findings += [f for f in self.side if f.field in away]
         doubt = self.doubt(choice)
         return Plan(
             tuple(findings),
@@ -277,12 +285,40 @@ class Layer:
                     edits.append(Rewrite(text.span(use.statement)))
         return edits
 
+    def unsave(self, choice: Choice) -> list[Edit]:
+        """Take registered fields that go out of the save calls."""
+        view, text = self.view, self.text
+        gone = {name for name in choice.live if not choice.findings[name]}
+        edits: list[Edit] = []
+        if not gone:
+            return edits
+        sources = {choice.live[name] for name in gone}
+        for method in view.methods.values():
+            for call in method.calls.get(view.save, ()) if FORWARD in method.roles else ():
+                statement = method.flow.statement(call)
+                kept = [a for a in call.args if not self.goes(a, gone, sources, method, statement)]
+                if len(kept) == len(call.args):
+                    continue
+                if not kept and isinstance(statement, ast.Expr) and statement.value is call:
+                    edits.append(Rewrite(text.span(statement)))
+                else:
+                    code = f"{text.source(call.func)}({', '.join(map(text.source, kept))})"
+                    edits.append(Replace(text.span(call), code))
+        return edits
+
+    def goes(self, node: ast.expr, gone: set[str], sources: set[str], method: MethodView, statement: ast.stmt) -> bool:
+        """Whether an argument of a save call is a field that goes, or the live input that it was."""
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == method.receiver:
+            return node.attr in gone
+        return live.alias(self.view, node, method, statement) in sources
+
     def drops(self, name: str, use: Use) -> bool:
         """Whether a write in forward goes as a whole (those of a writer have been rewritten by its own plan)."""
         return name in self.dropped_live or is_none(use.value)
 
     @property
     def dropped_live(self) -> set[str]:
+        """The fields whose every write in forward repeats an input."""
         return {
             name
             for name in self.findings

@@ -68,7 +68,12 @@ def _late(context: TypeContext, text: Text, finding: Finding, child: Child) -> P
 def _set_saver(context: TypeContext, text: Text, children: Sequence[tuple[Finding, Child]]) -> Iterator[Outcome]:
     view = ClassView(context, text)
     contract = contract_of(view)
-    lines = ["", "def set_saver(self, saver):", '    """Bind this layer and its children to a saver."""', "    super().set_saver(saver)"]
+    lines = [
+        "",
+        "def set_saver(self, saver):",
+        '    """Bind this layer and its children to a saver."""',
+        "    super().set_saver(saver)",
+    ]
     findings: list[Finding] = []
     for finding, child in children:
         if not child.attribute or view.backward is None:

@@ -33,7 +33,9 @@ def _at(context: TypeContext, text: Text, finding: Finding) -> Outcome:
     if fields is None:
         return Refusal(finding, "what the child's forward keeps is not known", "unknown child")
     if any(field.origin is Origin.RANDOM for field in fields):
-        return Refusal(finding, "it draws anew what backward reads: the values of the first draw have to be kept", "random")
+        return Refusal(
+            finding, "it draws anew what backward reads: the values of the first draw have to be kept", "random"
+        )
     edits = (Rewrite(text.span(statement)),)
     scope = (text.span(method),)
     if not fields:
