@@ -102,8 +102,12 @@ class _Finder:
 
     def infos(self, chunk: Chunk) -> Iterator[ClassInfo]:
         """The classes in a chunk, nested ones and those inside functions included."""
+        alone = len(_CLASS.findall(chunk.text)) == 1
         for node in self.module.statements(chunk):
-            yield from self.inside(node, "", None)
+            if alone and isinstance(node, ast.ClassDef):
+                yield self.known(node, "", None)
+            else:
+                yield from self.inside(node, "", None)
 
     def inside(self, node: ast.AST, prefix: str, scope: dict[str, Binding] | None) -> Iterator[ClassInfo]:
         """Classes at and below a node, with the names of the functions that enclose them."""
