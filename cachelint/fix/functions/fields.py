@@ -68,7 +68,10 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
     if value is None:
         raise CannotPlan("it is not written through the receiver's name", "indirect write", name)
     _check_foreign(name, value, scopes)
+    routines = list(routines)
     doubt = _doubt(value, name)
+    if not doubt and _guessed(value, scopes) and not _used_as_tensor(name, routines):
+        doubt = "it comes out of a mixed list or of unknown code, and backward does nothing that only tensors can"
     for routine in routines:
         for use in routine.uses:
             if use.field == name:
@@ -95,6 +98,57 @@ def _check_foreign(name: str, value: Value, scopes: Sequence[Scope]) -> None:
                 )
 
 
+_LOOSE = frozenset(("star", "item", "kwarg", "result", "attr", "self"))
+
+
+def _guessed(value: Value, scopes: Sequence[Scope]) -> bool:
+    """Whether a value is one of many that share their evidence (an item of ``*args``), or comes from unknown code."""
+    values = [value, *value.ref.each()] if isinstance(value.ref, Seq) else [value]
+    for scope in scopes:
+        symbols = scope.context.analysis.machine.symbols
+        for one in values:
+            for root in one.roots:
+                symbol = symbols.get(root.removeprefix("p:")) if root.startswith("p:") else None
+                if symbol is not None and symbol.kind in _LOOSE:
+                    return True
+            symbol = symbols.get(one.param) if one.param else None
+            if symbol is not None and symbol.kind in _LOOSE:
+                return True
+    return False
+
+
+def _used_as_tensor(name: str, routines: Sequence[Routine]) -> bool:
+    """Whether backward does something with the field, or with each item of it, that only tensors can do."""
+    table = operators()
+    for routine in routines:
+        if not routine.roles & {BACKWARD, JVP}:
+            continue
+        flow = routine.flow
+        nodes: list[ast.expr] = [use.node for use in routine.of("load", name)]
+        for node in list(nodes):
+            parent = flow.parents.get(node)
+            target: ast.expr | None = None
+            if isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1:
+                target = parent.targets[0]
+            elif isinstance(parent, (ast.For, ast.comprehension)) and parent.iter is node:
+                target = parent.target
+            elif isinstance(parent, ast.Subscript) and parent.value is node:
+                nodes.append(parent)
+            if isinstance(target, ast.Name):
+                nodes += flow.loads(target.id)
+        for node in nodes:
+            parent = flow.parents.get(node)
+            if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.MatMult):
+                return True
+            if isinstance(parent, ast.Attribute) and parent.value is node:
+                if (parent.attr in table.methods and parent.attr not in _CONTAINER) or parent.attr in _TENSOR_ONLY:
+                    return True
+    return False
+
+
+_TENSOR_ONLY = frozenset(("dtype", "device", "ndim", "is_cuda", "mT", "requires_grad"))
+
+
 def _value(name: str, scopes: Sequence[Scope]) -> Value | None:
     value: Value | None = None
     for scope in scopes:
@@ -119,6 +173,8 @@ def _doubt(value: Value, name: str) -> str:
         if any(part.kinds & DEVICE and part.sure == LOW for part in value.ref.each()):
             return "nothing but a name or a use suggests that its items are tensors"
         return ""
+    if value.why is not None and any("numpy" in link.text for link in value.why.chain()):
+        raise CannotPlan("it is an array of NumPy, and only tensors may be saved", "an array", name)
     if value.kinds & UNKNOWN:
         raise CannotPlan("nothing shows whether it is a tensor, and nothing else may be saved", "unknown storage", name)
     if value.kinds & HOST:
