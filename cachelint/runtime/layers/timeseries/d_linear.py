@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cachelint.runtime import Node
-from cachelint.runtime.layers.core.dense import Dense
+from cachelint.runtime.layers.core.affine import Affine
 from cachelint.runtime.layers.init import Init
 
 
@@ -25,8 +25,8 @@ class DLinear(Node):
         if kernel < 1 or kernel % 2 == 0:
             raise ValueError(f"kernel must be odd and positive, not {kernel}")
         self.kernel = kernel
-        self.trend = Dense(length, horizon, bias=bias, init=init)
-        self.remainder = Dense(length, horizon, bias=bias, init=init)
+        self.trend = Affine(length, horizon, bias=bias, init=init)
+        self.remainder = Affine(length, horizon, bias=bias, init=init)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the forecast."""
@@ -62,7 +62,7 @@ def moving_average_backward(grad: Tensor, kernel: int) -> Tensor:
 def reference(node: DLinear, x: Tensor) -> Tensor:
     """Return the same formula in plain torch operators."""
 
-    def dense(layer: Dense, value: Tensor) -> Tensor:
+    def dense(layer: Affine, value: Tensor) -> Tensor:
         product = value @ layer.linear.weight.value
         return product if layer.bias is None else product + layer.bias.value
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cachelint.runtime import Node
-from cachelint.runtime.layers.core.dense import Dense
+from cachelint.runtime.layers.core.affine import Affine
 from cachelint.runtime.layers.init import Init
 
 
@@ -17,7 +17,7 @@ class NLinear(Node):
     """
 
     def __init__(self, length: int, horizon: int, *, bias: bool = True, init: Init | None = None) -> None:
-        self.dense = Dense(length, horizon, bias=bias, init=init)
+        self.dense = Affine(length, horizon, bias=bias, init=init)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the forecast."""
