@@ -195,7 +195,7 @@ class _Rewriter(cst.CSTTransformer):
         """Carry out the edits of top-level statements."""
         if not self.touches(original_node.body):
             return updated_node
-        body, rest = self.block(original_node.body, updated_node.body)
+        body, rest = self.block(original_node.body, updated_node.body, top=True)
         return updated_node.with_changes(body=body, footer=[*rest, *updated_node.footer])
 
     def leave_SimpleStatementSuite(
@@ -225,7 +225,7 @@ class _Rewriter(cst.CSTTransformer):
         return self.beside.get((place.line, place.column), [])
 
     def block(
-        self, original: Sequence[cst.CSTNode], updated: Sequence[cst.CSTNode]
+        self, original: Sequence[cst.CSTNode], updated: Sequence[cst.CSTNode], top: bool = False
     ) -> tuple[list[Statement], list[cst.EmptyLine]]:
         """The statements of a block after the edits, and the comments left over behind the last one."""
         out: list[Statement] = []
@@ -270,6 +270,8 @@ class _Rewriter(cst.CSTTransformer):
                 pieces = [*ahead, statement, *behind]
                 if ahead:
                     blank, rest = _blank_first(statement.leading_lines)
+                    if top:  # a class or function keeps its distance
+                        rest, blank = list(statement.leading_lines), blank[:1]
                     pieces[len(ahead)] = statement.with_changes(leading_lines=rest)
                     pieces[0] = _led(pieces[0], blank)
                 pieces[0] = _led(pieces[0], pending)
