@@ -434,7 +434,7 @@ def _settle(unit: Unit, first: Analysis, project: Project) -> dict[str, Outcome]
     for name, symbol in list(machine.symbols.items()):
         outcome = settle(symbol)
         if not outcome.kinds or (_only_hints(symbol) and suggests(name) == DEVICE):
-            if symbol.kind in ("result", "item") and not symbol.prior:
+            if symbol.kind in ("result", "item") and not symbol.prior and suggests(symbol.target) != HOST:
                 # What it was given was open when it was called; now it is known.
                 owner = (
                     machine.symbols.get(name[: name.rindex("[")]) if symbol.kind == "item" and "[" in name else symbol

@@ -493,7 +493,11 @@ class Machine(Expressions, Calls):
                     value.kinds & UNKNOWN or f"{value.param}[{position}]" in self.settled
                 ):
                     own = self.item_symbol(value, node, position)
-                elif element.roots and (element.cost >= OPAQUE or "multi" in value.tags):
+                    if isinstance(part, ast.Name) and own.param is not None:
+                        self.symbols[own.param].target = part.id
+                elif element.roots and (
+                    (element.cost >= OPAQUE and not isinstance(value.ref, Seq)) or "multi" in value.tags
+                ):  # what a call returned together has a storage each; what a list holds may share one
                     own = replace(element, roots=frozenset(f"{root}#{position}" for root in element.roots), param=None)
                 self.assign(part, own, node)
             return

@@ -34,6 +34,8 @@ class Symbol:
     tensor_use: int = 0
     given: frozenset[str] = frozenset()
     """For the result of unseen code: the parameters that its undecided arguments come from."""
+    target: str = ""
+    """For one of several results: the name that it is unpacked into."""
 
     def note(self, side: int, strength: int, why: Why) -> None:
         """Evidence that the symbol is on ``side`` (HOST or DEVICE)."""
