@@ -114,7 +114,7 @@ class Graph:
         with self._releasing_on_error(), torch.no_grad(), self._placed():
             for vertex in self.plan.vertices:
                 values[vertex.name] = self._run_forward(vertex, values)
-            self._values = values
+            self._values = values  # cachelint: ignore[CL104] the graph is what releases it
             return self._outputs(values)
 
     def parallel_forward(self, *inputs: Tensor, workers: int = 4) -> Any:

@@ -53,7 +53,9 @@ class MixtureOfExperts(SaverAware, Node):
         share = torch.cat([weights[at].unsqueeze(-1) for at in chosen])
         token = torch.cat([token for token, _ in chosen])
         joined = torch.cat(outs) * share
+        del share
         y = joined.new_zeros(tokens.shape[0], joined.shape[-1]).index_add(0, token, joined)
+        del token, joined
         if self.shared is not None:
             y = y + self.shared.forward(tokens)
         return y.reshape(*hidden.shape[:-1], -1)

@@ -44,7 +44,9 @@ class CrossEntropyLoss(Node):
         weight = self._class_weight(logits) if self.label_smoothing else None
         index, own, share = self._factors(targets, logits)
         picked, weighted = log_probabilities(logits, index, weight)
+        del index
         values = torch.where(own != 0, -own * picked, 0.0)  # where nothing counts the logit may be infinite
+        del own, picked
         if weighted is not None:
             values = values - share * weighted
         return (values if self.reduction == "none" else values.sum()).to(logits.dtype)
