@@ -586,7 +586,7 @@ class Expressions:
         if name in table.host_attrs:
             self.tensor_use(base, node, f"`.{name}` is read", FAIR if name in _COMMON_ATTRS else STRONG)
             ref = Attr(base, name) if name in table.methods else None  # an array's attribute, a tensor's method
-            return Value(HOST, deps=base.deps, ref=ref, tags=_SHAPE if name == "shape" else frozenset())
+            return Value(HOST, deps=base.deps, ref=ref, tags=_ATTRIBUTE_TAGS.get(name, frozenset()))
         if name in table.plain_attrs and base.kinds & DEVICE:
             return Value(HOST, deps=base.deps)
         if name in table.alias_attrs and (base.kinds & DEVICE or name in ("T", "mT", "data")):
@@ -857,6 +857,7 @@ _RESULTS = {"values": 0, "indices": 1}
 """Names of the results of operators that return several, by position."""
 _MULTI = frozenset(("multi",))
 _SHAPE = frozenset(("shape",))
+_ATTRIBUTE_TAGS = {"shape": _SHAPE, "dtype": frozenset(("dtype",))}
 _TESTED = frozenset(("tested",))
 _DATA = frozenset(("data",))
 _FOREIGN = frozenset(("foreign",))

@@ -142,7 +142,7 @@ _HOST_HINTS = ("is_", "has_", "use_", "should_", "check_", "can_", "get_num_", "
                "_use_", "_has_", "_should_", "validate_", "assert_")  # fmt: skip
 _HOST_TAILS = ("_size", "_rank", "_dtype", "_device", "_enabled", "_available", "_capability", "_version", "_supported",
                "_group", "_name", "_config", "_type", "_mode", "_count", "_block", "_blocks", "_warps", "_shape", "_dim",
-               "_dims", "_settings", "_kernel", "_stream", "_format", "_num_sms", "_is_available")  # fmt: skip
+               "_dims", "_settings", "_kernel", "_stream", "_format", "_num_sms", "_is_available", "_descriptor", "_desc")  # fmt: skip
 _ARRAY_MODULE = ("get_array_module", "array_namespace")
 
 
@@ -326,7 +326,7 @@ class Library:
         if category == "handle":
             return Value(HOST, tags=frozenset(("handle",)))
         if category in ("elementwise_kernel", "rowstat_kernel"):
-            return Value(HOST, ref=Ext("torch.add" if category == "elementwise_kernel" else "torch.sum"))
+            return Value(HOST, ref=Ext("<elementwise kernel>" if category == "elementwise_kernel" else "torch.sum"))
         return HOST_VALUE
 
     def alias(self: Machine, first: Value, name: str, node: ast.AST, numeric: bool) -> Value:  # type: ignore[misc]
@@ -491,6 +491,8 @@ class Library:
             return replace(made, cost=RANDOM, sure=MEDIUM)
         if isinstance(base.ref, Const) and isinstance(base.ref.value, str):
             return HOST_VALUE
+        if "dtype" in base.tags:
+            return HOST_VALUE  # ``x.dtype.type(2)`` is a number
         if name == "prepare_for_saving":  # tensor subclasses' own: (their tensors, the emptied shell)
             return emptied(base)
         if name in ("save_for_backward", "save"):
@@ -728,6 +730,11 @@ def _namedtuple(m: Machine, args: list[Value], kwargs: dict[str, Value], node: a
     return Value(HOST, ref=Ext("<namedtuple>"))
 
 
+def _elementwise_kernel(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    m.fill_opened((*args, *kwargs.values()), lambda _: "an elementwise kernel", node)
+    return m.made(node, "an elementwise kernel", (*args, *kwargs.values()), floor=CHEAP, kinds=DEVICE).tagged("multi")
+
+
 def _record(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
     if not args and kwargs:
         return Value(HOST, ref=Seq(None, None, {**kwargs}, True))
@@ -766,5 +773,6 @@ _SPECIAL: dict[str, Callable[[Machine, list[Value], dict[str, Value], ast.Call],
     "collections.namedtuple": _namedtuple,
     "typing.NamedTuple": _namedtuple,
     "<namedtuple>": _record,
+    "<elementwise kernel>": _elementwise_kernel,
     "types.SimpleNamespace": _record,
 }
