@@ -28,7 +28,9 @@ from typing import Any
 import torch
 
 from cachelint.runtime.harness import Example, plain, recorded, two_steps, under_reset, worst
+from cachelint.runtime.persistent import Persistent
 from cachelint.runtime.proof import TOLERANCE, Effect, FieldProof, prove, registered_fields, written_fields
+from cachelint.runtime.walk import walk
 
 DEFAULT_PATHS = ("fixtures/legacy",)
 RESET_PROOF = "unchanged under reset and poison"
@@ -216,7 +218,10 @@ def agrees(verdict: Verdict | None, proof: FieldProof) -> bool:
 
 
 def _whole(specimen: Specimen, kind: TypeVerdict, seed: int) -> Row:
-    """The layer with its saver: unchanged under reset. Where children save: changed without a saver, too."""
+    """The layer with its saver: unchanged under reset. Where children save: changed without a saver, too.
+
+    What a ``Persistent`` keeps is pinned without a saver: there the layer is unchanged in both.
+    """
     static = kind.row if "fan-out" in kind.row else "SAFE and registered only" if kind.fields else "SAFE"
     saves = any(recorded(example, seed).saved for example in specimen.examples)
     error = _reset_error(specimen, seed, with_saver=True)
@@ -224,6 +229,9 @@ def _whole(specimen: Specimen, kind: TypeVerdict, seed: int) -> Row:
     if "fan-out" not in kind.row:
         return Row(specimen.name, "", static, shown, error <= TOLERANCE)
     bare = _reset_error(specimen, seed, with_saver=False)
+    if bare <= TOLERANCE and any(isinstance(value, Persistent) for _, value in walk(specimen.examples[0](seed)[0])):
+        shown = f"{shown}; kept by a Persistent, which pins without a saver"
+        return Row(specimen.name, "", static, shown, error <= TOLERANCE)
     shown = f"{shown}; without a saver " + ("changes" if bare > TOLERANCE else "unchanged, too")
     return Row(specimen.name, "", static, shown, bare > TOLERANCE and (error <= TOLERANCE or not saves))
 

@@ -341,6 +341,44 @@ def test_a_composite_is_proved_through_its_children(
     assert shown in capsys.readouterr().out
 
 
+KEEPER = """
+import torch
+from cachelint.runtime import Node, Persistent
+
+class Square(Node):
+    def __init__(self):
+        self.cache = {cache}
+
+    def forward(self, x):
+        return x * self.cache.fetch(lambda: torch.full((3,), 2.0, dtype=x.dtype))
+
+    def backward(self, grad, x):
+        return (grad * self.cache.fetch(lambda: None),)
+
+class Unpinned:
+    value = None
+
+    def fetch(self, make):
+        self.value = make() if self.value is None else self.value
+        return self.value
+
+def example(seed, device, dtype):
+    return Square(), (torch.randn(2, 3, generator=torch.Generator().manual_seed(seed), dtype=dtype).to(device),)
+"""
+
+
+@pytest.mark.parametrize("cache", ["Persistent", "Unpinned"])
+def test_what_a_persistent_keeps_needs_no_saver(tmp_path: Path, capsys: pytest.CaptureFixture[str], cache: str) -> None:
+    path = tmp_path / "toys" / "square.py"
+    path.parent.mkdir()
+    path.write_text(KEEPER.format(cache=f"{cache}()"))
+    known = report(tmp_path, path, row="SAVE (fan-out)")
+    assert main(["--audit", known, str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert ("unchanged under reset and poison; kept by a Persistent" in shown) == (cache == "Persistent")
+    assert ("| changes under reset and poison" in shown) == (cache == "Unpinned")
+
+
 def test_a_path_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nowhere"]) == 2
     assert capsys.readouterr().err == "nowhere: no such file or folder\n"

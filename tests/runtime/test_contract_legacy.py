@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cachelint.runtime.evidence import Specimen, specimens
+from cachelint.runtime.evidence import Specimen, main, specimens
 from cachelint.runtime.proof import Effect, prove, written_fields
 
 ROOT = Path(__file__).parents[2]
@@ -124,3 +124,13 @@ def test_no_other_field_does_harm(legacy: dict[str, Specimen], name: str) -> Non
     written = {field for example in specimen.examples for field in written_fields(example)} - set(TABLE[name])
     shown = {field: prove(specimen.examples, field).effect for field in written}
     assert {field: effect for field, effect in shown.items() if effect not in HARMLESS} == {}
+
+
+def test_the_audit_and_poison_agree_on_every_field_of_every_layer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    status = main(["fixtures/legacy", "cachelint/runtime/layers"])
+    table = capsys.readouterr().out
+    assert status == 0, [line for line in table.splitlines() if "**no**" in line]
+    assert len(table.splitlines()) > 200
