@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -110,3 +111,26 @@ def test_a_full_disk_is_one_line() -> None:
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("cachelint: error: standard output: can't be written")
+
+
+@pytest.mark.parametrize("command", ["check", "audit", "fix", "config", "clean", "explain x.py:1", "check -"])
+def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path, command: str) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = f'cd "$1" && rmdir "$1" && shift && exec "$@" {command}'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", str(gone), *COMMAND], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr == "cachelint: error: the working directory is gone: change to one that exists\n"
+
+
+@pytest.mark.parametrize(("closed", "status"), [(">&-", 1), ("2>&-", 1), ("<&-", 1), ("- <&-", 0), (">&- 2>&-", 1)])
+def test_streams_that_are_closed_change_no_status(tmp_path: Path, closed: str, status: int) -> None:
+    (tmp_path / "ok.py").write_text(Path(__file__).parents[1].joinpath("docs/example.py").read_text())
+    path = "" if closed.startswith("-") else "ok.py"
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" check --no-cache {path} {closed}', "sh", *COMMAND], cwd=tmp_path, capture_output=True
+    )
+    assert done.returncode == status
+    assert b"Traceback" not in done.stderr

@@ -9,6 +9,7 @@ Exit statuses: 0 clean, 1 findings, 2 usage or configuration error, 3 some file 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -61,6 +62,7 @@ def root() -> None:
 
 def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit status. Whatever a person did wrong is one line on stderr."""
+    _open_closed_streams()
     # What the encoding can't say (a file name of raw bytes, too) is escaped; in JSON the escape is JSON's own.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -78,6 +80,12 @@ def run(argv: Sequence[str]) -> int:
     except UsageProblem as error:
         _complain(str(error))
         return USAGE
+    except FileNotFoundError:
+        # Anything relative needs the working directory; only what does without it works where it was removed.
+        if not _is_homeless():
+            raise
+        _complain("the working directory is gone: change to one that exists")
+        return USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except (PipeClosed, BrokenPipeError):
@@ -85,6 +93,22 @@ def run(argv: Sequence[str]) -> int:
 
         silence_stdout()
         return PIPE_CLOSED
+
+
+def _open_closed_streams() -> None:
+    """Put the null device in the place of a standard stream that was closed before Python started (`>&-`)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (open to the end)
+
+
+def _is_homeless() -> bool:
+    """Whether the working directory was removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _complain(message: str) -> None:
