@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any
 
 from cachelint.model import Finding
-from cachelint.source import replace_file
+from cachelint.source import read_bytes, replace_file
 
 SCHEMA = 1
 
@@ -51,12 +51,11 @@ class Comparison:
 def load(path: str) -> tuple[Entry, ...]:
     """Read a baseline file. Raises BaselineError."""
     try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
+        data = json.loads(read_bytes(path))
     except OSError as error:
         reason = "no such file; --write-baseline makes one" if isinstance(error, FileNotFoundError) else error.strerror
         raise BaselineError(f"{path}: {reason}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BaselineError(f"{path}: not a baseline file: {error}") from error
     try:
         if data["schema"] != SCHEMA:
@@ -95,7 +94,7 @@ def save(path: str, entries: Iterable[Entry]) -> None:
     ]
     text = json.dumps({"schema": SCHEMA, "tool": "cachelint", "findings": shapes}, indent=1, ensure_ascii=False)
     try:
-        replace_file(os.path.realpath(path), (text + "\n").encode("utf-8"), mode=0o644)
+        replace_file(os.path.realpath(path), (text + "\n").encode("utf-8", "surrogatepass"), mode=0o644)
     except OSError as error:
         raise BaselineError(f"{path}: cannot be written: {error.strerror or error}") from error
 

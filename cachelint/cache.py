@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -31,6 +31,12 @@ MOST_PACKS = 48
 
 _A_DAY = 86_400
 _MAGIC = b"cachelint pack 1 "
+_PACK = re.compile(r"[0-9a-f]{32}\.pack|\.[0-9a-f]{32}\.pack\..*\.tmp")
+"""The names of packs, and of those that a run left behind that was killed while it wrote."""
+
+_IGNORE = b"# Made by cachelint.\n*\n"
+_TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# This folder is a cache made by cachelint.\n"
+_MARKS = {".gitignore": _IGNORE, "CACHEDIR.TAG": _TAG}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +158,14 @@ class Cache:
         return os.path.join(self.folder, f"{key}.pack")
 
     def _mark(self) -> None:
-        """Keep the folder out of git and of backups."""
-        ignore = os.path.join(self.folder, ".gitignore")
-        if not os.path.exists(ignore):
-            replace_file(ignore, b"# Made by cachelint.\n*\n")
-            replace_file(
-                os.path.join(self.folder, "CACHEDIR.TAG"),
-                b"Signature: 8a477f597d28d172789f06886806bc55\n# This folder is a cache made by cachelint.\n",
-            )
+        """Keep a new folder out of git and of backups; one with other things in it is somebody else's."""
+        if not os.listdir(self.folder):
+            for name, content in _MARKS.items():
+                replace_file(os.path.join(self.folder, name), content)
 
     def _prune(self) -> None:
         with os.scandir(self.folder) as scan:
-            packs = [entry for entry in scan if entry.name.endswith(".pack")]
+            packs = [entry for entry in scan if _PACK.fullmatch(entry.name)]
         if len(packs) <= MOST_PACKS:
             return
         for entry in sorted(packs, key=_age)[: len(packs) - MOST_PACKS]:
@@ -171,15 +173,17 @@ class Cache:
 
 
 def clean(folder: str) -> int:
-    """Remove a cache folder that cachelint made; how many packs it held. Other folders are left alone.
+    """Remove what cachelint made in a folder, and the folder when that was all; how many files that were.
 
-    Raises OSError when it cannot be removed.
+    Raises OSError when something cannot be removed.
     """
-    if not os.path.isfile(os.path.join(folder, "CACHEDIR.TAG")):
-        return 0
-    count = sum(name.endswith(".pack") for name in os.listdir(folder))
-    shutil.rmtree(folder)
-    return count
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    ours = [name for name in names if _PACK.fullmatch(name) or _is_mark(folder, name)]
+    for name in ours:
+        os.unlink(os.path.join(folder, name))
+    if ours and len(ours) == len(names):
+        os.rmdir(folder)
+    return len(ours)
 
 
 def carried(pack: Pack, files: Mapping[str, str], raw: Callable[[str], bytes | None]) -> Pack:
@@ -244,6 +248,16 @@ def _usable(folder: str) -> bool:
             return False
         folder = parent
     return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _is_mark(folder: str, name: str) -> bool:
+    """Whether a file is one of those that :meth:`Cache.save` puts beside the packs."""
+    if name not in _MARKS:
+        return False
+    try:
+        return read_bytes(os.path.join(folder, name)) == _MARKS[name]
+    except OSError:
+        return False
 
 
 def _age(entry: os.DirEntry[str]) -> float:

@@ -180,6 +180,9 @@ class Configs:
                 values[key] = tuple(_rebased(pattern, self._cwd, root) for pattern in values[key])
         for key in ("cache-dir", "baseline"):
             if values.get(key) is not None:
+                if not values[key]:
+                    fail = fail_line if key in self._command_line else fail_file
+                    raise fail(key, f"{key} is empty: give a path, or leave it out")
                 base = self._cwd if key in self._command_line else root
                 values[key] = os.path.normpath(os.path.join(base, values[key]))
 
@@ -265,6 +268,8 @@ def read_table(path: str, shown: str, required: bool) -> tuple[dict[str, Any], d
         line = int(place[1]) if place and place[1] else text.count("\n") + 1
         message = str(error)[: place.start()] if place else str(error)
         raise ConfigError(shown, line, f"not TOML: {message[:1].lower()}{message[1:]}") from error
+    except (ValueError, RecursionError) as error:  # which tomllib lets through
+        raise ConfigError(shown, 1, "not TOML: nested too deeply, or a number too long") from error
     prefix: tuple[str, ...] = ()
     if project or "tool" in data:
         prefix = ("tool", "cachelint")
@@ -317,10 +322,21 @@ def _check(table: Mapping[str, Any], fail: _Fail) -> dict[str, Any]:
 def _string(key: str, value: Any, fail: _Fail) -> str:
     if not isinstance(value, str):
         raise fail(key, f"{key} must be a string, not {_kind(value)}")
-    choices = CHOICES.get(key)
+    if "\0" in value:
+        raise fail(key, f"{key} holds a null byte")
+    choices = _choices(key)
     if choices and value not in choices:
         raise fail(key, f"{key} must be {' or '.join(map(repr, choices))}, not {value!r}")
     return value
+
+
+def _choices(key: str) -> tuple[str, ...]:
+    """The words that a key may hold; none where any will do."""
+    if key == "output-format":
+        from cachelint.report import formats
+
+        return formats("check")
+    return CHOICES.get(key, ())
 
 
 def _bool(key: str, value: Any, fail: _Fail) -> bool:

@@ -212,7 +212,13 @@ def write_back(source: Source, text: str) -> bool:
 
 
 def replace_file(target: str, content: bytes, mode: int | None = None, sync: bool = False) -> None:
-    """Put ``content`` at ``target`` in one step: a reader sees the old file or the new one. Raises OSError."""
+    """Put ``content`` at ``target`` in one step: a reader sees the old file or the new one.
+
+    Raises OSError, also where the target is there and no regular file: a device would become one.
+    """
+    if os.path.exists(target) and not os.path.isfile(target):
+        reason = "Is a directory" if os.path.isdir(target) else "Not a regular file"
+        raise OSError(errno.EINVAL, reason, target)
     folder, name = os.path.split(target)
     handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder)
     try:

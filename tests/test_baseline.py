@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +104,7 @@ def test_the_file_is_readable_json_and_comes_back(tmp_path: Path) -> None:
         ('{"schema": 2, "findings": []}', "refresh"),
         ('{"schema": 1, "findings": [{"path": 3}]}', "not a baseline"),
         ('{"schema": 1, "findings": [3]}', "not a baseline"),
+        ("[" * 100_000, "not a baseline"),
     ],
 )
 def test_other_files_are_refused_in_one_line(tmp_path: Path, text: str, word: str) -> None:
@@ -115,6 +117,26 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path, text: str, word: st
         baseline.load(str(tmp_path / "none.json"))
     with pytest.raises(BaselineError, match="cannot be written"):
         baseline.save(str(tmp_path / "no/base.json"), ())
+
+
+def test_what_is_no_regular_file_is_left_as_it_is(tmp_path: Path) -> None:
+    """A baseline is put in place by renaming: a device or a pipe of that name would be gone."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(BaselineError, match="cannot be written: Not a regular file"):
+        baseline.save(str(pipe), ())
+    assert pipe.is_fifo()
+    with pytest.raises(BaselineError, match="not a regular file"):
+        baseline.load(str(pipe))
+    with pytest.raises(BaselineError, match="cannot be written: Is a directory"):
+        baseline.save(str(tmp_path), ())
+
+
+def test_a_file_name_of_raw_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "base.json"
+    entries = baseline.build([replace(X, path="p/\udcff.py")], "/w", "/w", lambda name: ())
+    baseline.save(str(path), entries)
+    assert baseline.load(str(path)) == entries
 
 
 _FINDINGS = st.lists(st.sampled_from([X, Y, Z, replace(X, line=4), replace(Y, code="CL102")]), max_size=6)

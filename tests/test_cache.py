@@ -141,12 +141,31 @@ def test_the_folder_hides_itself_and_is_removed(tmp_path: Path) -> None:
     _run(tmp_path)
     folder = tmp_path / cache.FOLDER_NAME
     assert (folder / ".gitignore").read_text().endswith("*\n")
-    assert cache.clean(str(folder)) == 1
+    assert cache.clean(str(folder)) == 3  # the pack, .gitignore and CACHEDIR.TAG
     assert not folder.exists()
     assert cache.clean(str(folder)) == 0
     (tmp_path / "mine").mkdir()
     assert cache.clean(str(tmp_path / "mine")) == 0
     assert (tmp_path / "mine").exists()
+
+
+def test_a_folder_with_other_things_in_it_keeps_them(tmp_path: Path) -> None:
+    """`cache-dir = "."` must neither hide the project from git nor make `clean` remove it."""
+    (tmp_path / "work.py").touch()
+    (tmp_path / "other.pack").touch()
+    (tmp_path / "CACHEDIR.TAG").write_text("Signature: 8a477f597d28d172789f06886806bc55\n# somebody else's\n")
+    store = Cache(str(tmp_path))
+    assert store.save("0" * 32, Pack())
+    assert not (tmp_path / ".gitignore").exists()
+    assert cache.clean(str(tmp_path)) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["CACHEDIR.TAG", "other.pack", "work.py"]
+
+
+def test_what_a_killed_run_left_goes_too(tmp_path: Path) -> None:
+    left = tmp_path / f".{'0' * 32}.pack.abcd1234.tmp"
+    left.touch()
+    assert cache.clean(str(tmp_path)) == 1
+    assert not tmp_path.exists()
 
 
 def test_no_cache_means_none(tmp_path: Path) -> None:
@@ -172,10 +191,10 @@ def test_old_packs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "MOST_PACKS", 3)
     store = Cache(str(tmp_path))
     for number in range(5):
-        assert store.save(f"k{number}", Pack())
-        os.utime(tmp_path / f"k{number}.pack", (number, number))
-    store.save("k9", Pack())
-    assert sorted(path.stem for path in tmp_path.glob("*.pack")) == ["k3", "k4", "k9"]
+        assert store.save(f"{number:032x}", Pack())
+        os.utime(tmp_path / f"{number:032x}.pack", (number, number))
+    store.save(f"{9:032x}", Pack())
+    assert sorted(int(path.stem, 16) for path in tmp_path.glob("*.pack")) == [3, 4, 9]
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:

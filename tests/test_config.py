@@ -152,6 +152,11 @@ def test_a_pinned_file_holds_everywhere_and_isolated_none(tmp_path: Path) -> Non
         ("[tool.cachelint]\ndialect = 3\n", 2, ["array of tables"]),
         ("[tool.cachelint]\nselect = [\n", 3, ["not TOML"]),
         ("x = = 1 # cachelint\n", 1, ["not TOML: invalid value"]),
+        ('[tool.cachelint]\n\noutput-format = "yaml"\n', 3, ["must be 'concise' or", "not 'yaml'"]),
+        ('[tool.cachelint]\ncache-dir = ""\n', 2, ["cache-dir is empty"]),
+        ('[tool.cachelint]\nbaseline = "a\\u0000b"\n', 2, ["null byte"]),
+        ("[tool.cachelint]\nselect = " + "[" * 100_000, 1, ["nested too deeply"]),
+        ("[tool.cachelint]\nselect = " + "1" * 10_000, 1, ["a number too long"]),
     ],
 )
 def test_mistakes_name_their_line(tmp_path: Path, text: str, where: int, words: list[str]) -> None:

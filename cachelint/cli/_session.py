@@ -153,18 +153,15 @@ class Session:
         return marks
 
     def clean(self) -> str | None:
-        """Remove the cache folder that a run here would use; its path, None when there was none."""
+        """Remove the cache that a run here would use; its folder, None when there was none."""
         with _usage():
             configs = self._configs(self._cwd)
             root = Discovery(self._cwd, configs).project_root(self._cwd)
             folder = caching.locate(root, [], configs.at(self._cwd).cache_dir)
-        if folder is None or not os.path.isdir(folder):
-            return None
         try:
-            caching.clean(folder)
+            return folder if folder is not None and caching.clean(folder) else None
         except OSError as error:
             raise UsageProblem(f"{folder}: cannot be removed: {error.strerror or error}") from error
-        return folder
 
     def _configs(self, cwd: str) -> Configs:
         pinned = self._scope.config and os.path.join(self._cwd, self._scope.config)

@@ -17,5 +17,5 @@ def command(scope: Scope) -> int:
 
     removed = Session(scope).clean()
     if not scope.quiet:
-        tell(f"removed {removed}" if removed else "there is no cache here")
+        tell(f"removed the cache in {removed}" if removed else "there is no cache here")
     return CLEAN
