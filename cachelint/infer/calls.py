@@ -884,6 +884,8 @@ class Calls(Library):
             return False
         if value.cost != SAVED and not (value.cost == CONST and "blank" in value.tags):
             return False
+        if "small" in value.tags and any(root.startswith("p:") for root in value.roots):
+            return False  # an input, or something small to pass in its place
         contents = [self.heap[root] for root in value.roots if root in self.heap]
         return all(content.cost not in (LIVE, CHEAP) for content in contents)
 

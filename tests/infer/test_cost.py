@@ -170,3 +170,42 @@ def test_the_resolution_names_tensors_and_the_line() -> None:
     source = function("n = eps * 2\nctx.m = (x > 0) & (y < n)\nreturn x", "m", "x: Tensor, y: Tensor, eps: float")
     field = judged(source)["m"]
     assert field.resolution == f"save_for_backward(x, y), recompute in backward, as on line {field.line}"
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_small_buffer_passed_in_the_place_of_an_input_does_not_make_it_opaque() -> None:
+    module = """
+    @triton.jit
+    def kernel(a, b, out):
+        pass
+    """
+    body = """
+    ratio = ratio.contiguous() if ratio is not None else torch.empty(1)
+    out = torch.empty_like(x)
+    kernel[(1,)](x, ratio, out)
+    ctx.ratio = ratio
+    ctx.out = out
+    return out.sum()
+    """
+    assert of(body, "ratio out", "x: Tensor, ratio: Tensor | None", module) == {"ratio": "RECOMPUTE", "out": "SAVE"}
+
+
+def test_results_of_one_elementwise_kernel_are_told_apart() -> None:
+    source = """
+    import chainer
+    from chainer.backends import cuda
+    class F(chainer.FunctionNode):
+        def forward(self, inputs):
+            x, = inputs
+            self.hat, y = cuda.elementwise('T x', 'T hat, T y', 'hat = x; y = x', 'f')(x)
+            self.number = x.dtype.type(2)
+            return y,
+        def backward(self, indexes, grads):
+            use(self.hat, self.number)
+            return grads
+    """
+    field = judged(source)["hat"]
+    assert (field.cls.value, str(field.origin.value)) == ("RECOMPUTE", "intermediate")
+    assert judged(source)["number"].cls.value == "SAFE"
