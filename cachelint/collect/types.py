@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cachelint.dialects import by_name, shipped
+from cachelint.dialects import by_name, known
 from cachelint.index.chunks import Chunk
 from cachelint.index.module import Binding, ClassInfo, FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
@@ -70,7 +70,9 @@ class _Finder:
         self.settings = settings
         self.machine = Machine(project)
         # A known base class says more than the mere names of methods.
-        self.specs = (*settings.dialects, *sorted(shipped(), key=lambda spec: spec.recognise == "methods"))
+        self.specs = tuple(
+            sorted(known(settings), key=lambda spec: spec.recognise == "methods" and spec not in settings.dialects)
+        )
         self.methods = frozenset(name for spec in self.specs for name in (*spec.forward, *spec.backward, *spec.setup))
         self.backwards = frozenset(name for spec in self.specs for name in spec.backward)
         self.pattern = re.compile(rf"def[ \t]+(?:{'|'.join(sorted(self.methods))})\b")
