@@ -19,7 +19,9 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     for mutation in log.mutations:
         if mutation.phase != "backward" or not _incoming(mutation.value) or mutation.file != unit.module.path:
             continue
-        if f"torch.distributed.{mutation.how}" in operators().fills or (len(mutation.value.roots) > 1 and mutation.path):
+        if f"torch.distributed.{mutation.how}" in operators().fills or (
+            len(mutation.value.roots) > 1 and mutation.path
+        ):
             continue  # reduced over a group by convention; and of several tensors it may be another one
         if unit.dialect.name == "chainer" and mutation.how == "augmented assignment":
             continue  # a Variable is bound anew by it
