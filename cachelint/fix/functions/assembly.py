@@ -194,9 +194,28 @@ class Assembly(Helpers, Recompute):
                 if len(self.channels) != 1:
                     raise CannotPlan("both backward and jvp read the container", "container in jvp", item.name)
                 self.shapes[item.name] = containers.shape_of(item, self.sites[0])
-        runs = [shape.item.name for shape in self.shapes.values() if shape.parts is None]
-        if len(runs) > 1:
-            raise CannotPlan("two runs of tensors of unknown length would have to be told apart", "two runs", runs[-1])
+        self.counted = any(self.needs_counts(channel) for channel in self.channels)
+        self.counts: dict[str, str] = {}
+
+    def needs_counts(self, channel: Channel) -> bool:
+        """Whether one ``*name`` in the unpacking cannot tell the runs of tensors from each other and the rest."""
+        runs = [shape for shape in self.shapes.values() if shape.parts is None]
+        if len(runs) != 1:
+            return bool(runs)
+        lists: list[list[ast.expr]] = [
+            u.node.args for s in self.sites for u in s.routine.of("save", channel.api) if isinstance(u.node, ast.Call)
+        ]
+        for reader in channel.readers:
+            uses = reader.routine.of("saved")
+            for use in uses:
+                statement = reader.flow.statement(use.node)
+                target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+                plain = isinstance(target, (ast.Tuple, ast.List)) and getattr(statement, "value", None) is use.node
+                if not plain or (len(uses) > 1 and not reader.dominated([reader.flow.statement(u.node) for u in uses])):
+                    return True
+                assert isinstance(target, (ast.Tuple, ast.List))
+                lists.append(target.elts)
+        return any(isinstance(item, ast.Starred) for items in lists for item in items)
 
     def place(self, site: Site) -> dict[str, Placement]:
         """Where each channel's tensors are saved."""
@@ -243,6 +262,8 @@ class Assembly(Helpers, Recompute):
                 elif item.container:
                     containers.take_apart(shapes[item.name], site, place, attributes)
                     own[item.name] = shapes[item.name].slots
+                    if self.counted and shapes[item.name].parts is None:
+                        self.count(site, item.name, own[item.name][0].code, attributes)
                 else:
                     own[item.name] = [Slot(site.local(item.name, place), item.name)]
             codes = {slot.code for items in own.values() for slot in items}
@@ -267,6 +288,15 @@ class Assembly(Helpers, Recompute):
         self.fronts = front
         return slots
 
+    def count(self, site: Site, name: str, local: str, attributes: set[str]) -> None:
+        """Keep the length of a run on ctx."""
+        attribute = f"{name}_count"
+        while attribute in attributes:
+            attribute += "_"
+        attributes.add(attribute)
+        self.counts[name] = attribute
+        site.counts.append(f"{site.routine.receiver}.{attribute} = len({local})")
+
     def keys(self, channel: Channel, slots: dict[str, list[Slot]]) -> list[str]:
         """The order of the slots: fields, inputs of slices, then the run of tensors (which must be last)."""
         names = [item.name for item in channel.fields if item.name in slots]
@@ -276,6 +306,8 @@ class Assembly(Helpers, Recompute):
 
     def front(self, channel: Channel) -> bool:
         """Whether new tensors go in front of the present ones: behind a ``*run`` nothing may follow."""
+        if self.counted:
+            return True
         last = other = False
         lists: list[list[ast.expr]] = [u.node.args for s in self.sites for u in s.routine.of("save", channel.api)]  # type: ignore[attr-defined]
         for reader in channel.readers:
@@ -291,9 +323,6 @@ class Assembly(Helpers, Recompute):
                     other |= number < len(items) - 1
         if last and other:
             raise CannotPlan("tensors are saved in runs of unknown length that can't be told apart", "two runs")
-        runs = [shape.item.name for shape in self.shapes.values() if shape.parts is None]
-        if runs and (last or other):
-            raise CannotPlan("two runs of tensors of unknown length would have to be told apart", "two runs", runs[0])
         return last
 
     def needed(self, reader: Reader, slot: Slot, name: str, inputs: dict[str, str]) -> str:
@@ -345,4 +374,9 @@ class Assembly(Helpers, Recompute):
             self.hand_down(reader, bound)
             if not reader.routine.of("saved") and saved_before and not names and reader.lines:
                 raise CannotPlan("what is saved is not read back in backward", "not read back")
-            reader.unpack(names, self.fronts[channel.api], read, saved_before)
+            if self.counted:
+                runs = [key for key in self.keys(channel, slots) if any(slot.star for slot in slots[key])]
+                counts = [(self.counts[key], shapes[key].mutable) for key in runs]
+                reader.counted(names, counts, read, saved_before)
+            else:
+                reader.unpack(names, self.fronts[channel.api], read, saved_before)

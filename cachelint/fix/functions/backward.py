@@ -253,6 +253,36 @@ class Reader:
         own = single if count == 1 else f"{_targets(names)} = {mine}"
         self.at_top((f"{whole} = {read}", own))
 
+    def counted(self, names: Sequence[str], counts: Sequence[tuple[str, bool]], read: str, saved_before: bool) -> None:
+        """Unpack several runs of tensors: in front of what else is saved, each as long as an attribute of ctx says.
+
+        ``names`` has the runs last, with a ``*``; ``counts`` has, for each, the attribute and whether it is a list.
+        """
+        receiver = self.routine.receiver
+        whole = self.flow.fresh("saved", self.taken)
+        self.taken.add(whole)
+        fixed = [name for name in names if not name.startswith("*")]
+        runs = [name[1:] for name in names if name.startswith("*")]
+        uses = self.routine.of("saved")
+        lines = [f"{whole} = {read}"]
+        if fixed:
+            if len(fixed) == 1:
+                lines.append(f"{fixed[0]}, {whole} = {whole}[0], {whole}[1:]")
+            else:
+                lines.append(f"{_targets(fixed)} = {whole}[:{len(fixed)}]")
+                lines.append(f"{whole} = {whole}[{len(fixed)}:]")
+        for run, (attribute, as_list) in zip(runs, counts, strict=True):
+            count = f"{receiver}.{attribute}"
+            part, rest = f"{whole}[: {count}]", f"{whole}[{count} :]"
+            part = f"list({part})" if as_list else part
+            lines.append(f"{whole} = {rest}" if run == "_" else f"{run}, {whole} = {part}, {rest}")
+            self.lines = [line for line in self.lines if line != f"{run} = tuple({run})"]
+        if not uses:
+            lines[-1] = lines[-1].replace(f", {whole} = ", " = ", 1).rpartition(", ")[0] if runs[-1] != "_" else ""
+        for use in uses:
+            self.edits.append(Replace(self.text.span(use.node), whole))
+        self.at_top([line for line in lines if line])
+
     def finish(self) -> list[Edit]:
         """All edits of this side."""
         text = self.text

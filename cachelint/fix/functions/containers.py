@@ -127,7 +127,7 @@ def take_apart(shape: Shape, site: Site, place: Placement, attributes: set[str])
     """Write the forward side: fills ``shape.slots`` and ``shape.hosts``. ``attributes`` are names taken on ctx."""
     name, receiver = shape.item.name, site.routine.receiver
     if shape.parts is None:
-        local = site.local(name, place)
+        local = site.local(name, place, empty="()")
         shape.slots = [Slot(local, name, star=True)]
         return
     (pair,) = site.pairs(name)

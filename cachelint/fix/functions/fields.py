@@ -107,10 +107,6 @@ def _guessed(value: Value, scopes: Sequence[Scope]) -> bool:
     for scope in scopes:
         symbols = scope.context.analysis.machine.symbols
         for one in values:
-            for root in one.roots:
-                symbol = symbols.get(root.removeprefix("p:")) if root.startswith("p:") else None
-                if symbol is not None and symbol.kind in _LOOSE:
-                    return True
             symbol = symbols.get(one.param) if one.param else None
             if symbol is not None and symbol.kind in _LOOSE:
                 return True
@@ -140,6 +136,9 @@ def _used_as_tensor(name: str, routines: Sequence[Routine]) -> bool:
             parent = flow.parents.get(node)
             if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.MatMult):
                 return True
+            if isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.slice, ast.Tuple):
+                if any(isinstance(part, ast.Slice) for part in parent.slice.elts):
+                    return True
             if isinstance(parent, ast.Attribute) and parent.value is node:
                 if (parent.attr in table.methods and parent.attr not in _CONTAINER) or parent.attr in _TENSOR_ONLY:
                     return True

@@ -68,6 +68,8 @@ class Site:
         """What is bound where."""
         return self.routine.flow
 
+    counts: list[str] = field(default_factory=list)
+    """Statements in front of the save: how many tensors each run has, where that can't be seen in backward."""
     in_helper: dict[str, tuple[ast.stmt, int]] = field(default_factory=dict)
     helper_drops: dict[ast.stmt, set[int]] = field(default_factory=dict)
 
@@ -212,15 +214,15 @@ class Site:
         )
         return known and len(parent.body) > 1 and not flow.bindings.get(pair.value.id)  # type: ignore[union-attr]
 
-    def local(self, name: str, place: Placement, needed: Sequence[str] = ()) -> str:
-        """Turn a field into a local of forward; its name."""
+    def local(self, name: str, place: Placement, empty: str = "None") -> str:
+        """Turn a field into a local of forward; its name. ``empty`` is its value where a path does not set it."""
         direct = self.direct(name, place)
         if direct is not None:
             (pair,) = self.pairs(name)
             self.drop(pair)
             self.replace_loads(name, direct)
             return direct
-        local = self.flow.fresh(name, (*self.taken, *needed))
+        local = self.flow.fresh(name, self.taken)
         self.taken.add(local)
         if name in self.handed:
             call, argument, _ = self.handed[name]
@@ -237,7 +239,7 @@ class Site:
             else:
                 self.edits.append(Replace(self.text.span(pair.use.node), local))
         self.replace_loads(name, local)
-        self.ensure(local, [pair.statement for pair in self.pairs(name)], place)
+        self.ensure(local, [pair.statement for pair in self.pairs(name)], place, empty)
         return local
 
     def replace_loads(self, name: str, code: str) -> None:
@@ -246,8 +248,8 @@ class Site:
             if not isinstance(self.flow.parents.get(use.node), ast.AugAssign):
                 self.edits.append(Replace(self.text.span(use.node), code))
 
-    def ensure(self, local: str, statements: Sequence[ast.stmt], place: Placement) -> None:
-        """Give a local the value None at the top where some path to the save does not bind it."""
+    def ensure(self, local: str, statements: Sequence[ast.stmt], place: Placement, empty: str = "None") -> None:
+        """Give a local the value ``empty`` at the top where some path to the save does not bind it."""
         before, end = self.flow.surely(set(statements))
         body = self.flow.node.body
         if place.kind == "collect":
@@ -258,7 +260,7 @@ class Site:
             following = body[place.index + 1 :]
             sure = bool(before.get(following[0], False)) if following else bool(end)
         if not sure:
-            self.inits.append(f"{local} = None")
+            self.inits.append(f"{local} = {empty}")
 
     def drop(self, pair: Pair) -> None:
         """Take a write out."""
@@ -285,13 +287,15 @@ class Site:
         if place.kind == "extend":
             for call in place.calls:
                 self.edits.append(Extend(self.text.span(call), arguments, front))
+                if self.counts:
+                    self.edits.append(Before(self.text.span(flow.statement(call)), tuple(self.counts)))
         elif place.kind == "move":
             old = [self.text.source(arg) for arg in place.calls[0].args]
             every = [*arguments, *old] if front else [*old, *arguments]
             self.dropped.add(flow.statement(place.calls[0]))
-            self.behind(place.index, (f"{receiver}.{api}({', '.join(every)})",))
+            self.behind(place.index, (*self.counts, f"{receiver}.{api}({', '.join(every)})"))
         elif place.kind == "after":
-            self.behind(place.index, (f"{receiver}.{api}({', '.join(arguments)})",))
+            self.behind(place.index, (*self.counts, f"{receiver}.{api}({', '.join(arguments)})"))
         else:
             self.collect(api, arguments, place, front)
 
@@ -314,7 +318,7 @@ class Site:
             if end is False or not all(before.get(item, False) for item in flow.returns):
                 self.inits.append(f"{waiting} = ()")
             every = [*every, f"*{waiting}"] if front else [f"*{waiting}", *every]
-        line = (f"{receiver}.{api}({', '.join(every)})",)
+        line = (*self.counts, f"{receiver}.{api}({', '.join(every)})")
         for item in flow.returns:
             self.edits.append(Before(self.text.span(item), line))
         _, end = flow.surely(set())

@@ -106,7 +106,7 @@ class Recompute:
 
     def already_saved(self: Assembly, site: Site, place: Placement, reader: Reader) -> dict[str, str]:  # type: ignore[misc]
         """Forward's names that the present call saves, with the names that backward unpacks them to."""
-        if len(place.calls) != 1:
+        if len(place.calls) != 1 or self.counted:
             return {}
         uses = reader.routine.of("saved")
         if len(uses) != 1 or reader.flow.nested(uses[0].node):

@@ -1,9 +1,8 @@
-# refused: two runs
 import torch
 from torch.autograd import Function
 
 
-class Fn(Function):
+class RunBesideRun(Function):
     @staticmethod
     def forward(ctx, x, *ws: torch.Tensor):
         ctx.halves = [w / 2 for w in ws]
