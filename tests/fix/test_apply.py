@@ -1,0 +1,87 @@
+"""Plans that meet, rounds, and what a fix may rely on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from cachelint.fix.apply import fix_text
+from cachelint.fix.edits import Plan, Span, Text
+from cachelint.fix.remedies import fixable_codes, remedies
+from cachelint.fix.rewrite import CannotRewrite, rewrite
+from cachelint.index.project import Project
+from cachelint.settings import Settings
+from tests.fix.differential import HERE, fixed, source_of
+from tests.fix.test_pairs import DATA
+
+SURE_AND_UNSURE = '''\
+from torch.autograd import Function
+
+from elsewhere import gather
+
+
+class Fn(Function):
+    @staticmethod
+    def forward(ctx, x, mask):
+        ctx.mask = mask
+        ctx.y = x @ x
+        return ctx.y * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return gather(g @ ctx.y, ctx.mask), None
+'''
+
+
+def test_safe_and_unsafe_fields_of_a_type_are_planned_apart() -> None:
+    safe = fixed(SURE_AND_UNSURE)
+    assert [f.field for plan in safe.applied for f in plan.findings] == ["y"]
+    assert [f.field for plan in safe.skipped for f in plan.findings] == ["mask"]
+    both = fixed(SURE_AND_UNSURE, unsafe=True)
+    assert [f.field for plan in both.applied for f in plan.findings] == ["y", "mask"]
+    assert "y, mask = ctx.saved_tensors" in both.text
+    assert both.text.count("save_for_backward") == 1
+
+
+def test_plans_know_when_they_meet() -> None:
+    one = Plan((), (), next(iter(fixed(SURE_AND_UNSURE).applied)).applicability, "", (Span(1, 0, 5, 0),))
+    assert one.conflicts(dataclasses.replace(one, scope=(Span(4, 2, 6, 0),)))
+    assert not one.conflicts(dataclasses.replace(one, scope=(Span(5, 0, 6, 0),)))
+
+
+def test_a_reading_that_disagrees_stops_the_rewrite() -> None:
+    """The walker counts the uses itself: a plan made for another text is not carried out."""
+    text = (DATA / "fix" / "clash.py").read_text()
+    plan = fixed(text).applied[0]
+    changed = text.replace("return torch.matmul(g, ctx.torch.t())", "return torch.matmul(ctx.torch, ctx.torch.t())")
+    assert len(changed.splitlines()) == len(text.splitlines())
+    with pytest.raises(CannotRewrite, match="two readings"):
+        rewrite(changed, plan.edits, plan.claims)
+
+
+def test_only_what_is_wanted_is_fixed() -> None:
+    project = Project("/", [HERE], lambda p: SURE_AND_UNSURE if p == HERE else None)
+    outcome = fix_text(source_of(SURE_AND_UNSURE), project, Settings(select=("ALL",)), wanted=lambda f: f.field == "mask")
+    assert outcome.applied == ()
+    assert [f.field for plan in outcome.skipped for f in plan.findings] == ["mask"]
+
+
+def test_the_project_sees_the_fixed_text_afterwards() -> None:
+    project = Project("/", [HERE], lambda p: SURE_AND_UNSURE if p == HERE else None)
+    outcome = fix_text(source_of(SURE_AND_UNSURE), project, Settings(select=("ALL",)))
+    module = project.module(HERE)
+    assert module is not None
+    assert module.text == outcome.text
+
+
+def test_remedies_are_found_by_their_files() -> None:
+    assert {f"CL10{n}" for n in range(1, 7)} <= fixable_codes()
+    assert all(remedy.CODES for remedy in remedies())
+
+
+def test_columns_are_characters() -> None:
+    text = Text("é = '𝒳'; y = 1\r\nz = 2\rw = 3\n")
+    assert text.lines == ["é = '𝒳'; y = 1\r\n", "z = 2\r", "w = 3\n"]
+    assert text.column(1, len("é = '𝒳'; ".encode())) == len("é = '𝒳'; ")
+    assert text.between(Span(1, 9, 2, 5)) == "y = 1\r\nz = 2"
