@@ -189,6 +189,10 @@ class _Rewriter(cst.CSTTransformer):
         body, rest = self.block(original_node.body, updated_node.body)
         if not body:
             body = [cst.SimpleStatementLine([cst.Pass()])]
+        elif isinstance(original_node.body[0], cst.BaseCompoundStatement) and self.removed(original_node.body[0]):
+            # What comes first now stands where the removed one stood.
+            blank = _blank_first(original_node.body[0].leading_lines)[0]
+            body[0] = body[0].with_changes(leading_lines=[*blank, *_blank_first(body[0].leading_lines)[1]])
         return updated_node.with_changes(body=body, footer=[*rest, *updated_node.footer])
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
@@ -217,6 +221,10 @@ class _Rewriter(cst.CSTTransformer):
             or (isinstance(node, cst.SimpleStatementLine) and any(self.edits_of(small) for small in node.body))
             for node in body
         )
+
+    def removed(self, node: cst.CSTNode) -> bool:
+        """Whether an edit takes a compound statement away."""
+        return any(isinstance(edit, Rewrite) and not edit.lines for edit in self.edits_of(node))
 
     def edits_of(self, node: cst.CSTNode) -> list[Rewrite | Before | After]:
         if not self.beside or isinstance(node, cst.SimpleStatementLine):
