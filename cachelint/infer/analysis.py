@@ -436,12 +436,12 @@ def _settle(unit: Unit, first: Analysis, project: Project) -> dict[str, Outcome]
         if not outcome.kinds or (_only_hints(symbol) and suggests(name) == DEVICE):
             if symbol.kind in ("result", "item") and not symbol.prior and suggests(symbol.target) != HOST:
                 # What it was given was open when it was called; now it is known.
-                owner = (
-                    machine.symbols.get(name[: name.rindex("[")]) if symbol.kind == "item" and "[" in name else symbol
-                )
-                given = owner.given if owner is not None else ()
-                if any(p in settled and settled[p].kinds & DEVICE and settled[p].sure > LOW for p in given):
-                    symbol.prior = DEVICE
+                item = symbol.kind == "item" and "[" in name
+                whole = machine.symbols.get(name[: name.rindex("[")]) if item else symbol
+                for parameter in whole.given if whole is not None else ():
+                    known = settled.get(parameter)
+                    if known is not None and known.kinds & DEVICE and known.sure > LOW:
+                        symbol.prior = DEVICE
             outcome = _fallback(name, symbol.kind, machine)
         settled[name] = outcome
     for name, items in list(settled.items()):
