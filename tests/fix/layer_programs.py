@@ -23,7 +23,11 @@ class Layer(Node):
         self.weight = Parameter(torch.linspace(-1, 1, 9, dtype=torch.float64).reshape(3, 3))
 '''
 
-SIGNATURES = {"live": "grad: Tensor, x: Tensor", "none": "grad: Tensor", "optional": "grad: Tensor, x: Tensor | None = None"}
+SIGNATURES = {
+    "live": "grad: Tensor, x: Tensor",
+    "none": "grad: Tensor",
+    "optional": "grad: Tensor, x: Tensor | None = None",
+}
 
 
 @dataclass
@@ -49,7 +53,13 @@ class Parts:
         return "\n".join(lines) + "\n"
 
 
-CHEAP = ("torch.exp(x)", "x * self.scale", "x.sigmoid() + x", "(x - x.mean(-1, keepdim=True)) ** 2", "x.reshape(-1).reshape(3, 3)")
+CHEAP = (
+    "torch.exp(x)",
+    "x * self.scale",
+    "x.sigmoid() + x",
+    "(x - x.mean(-1, keepdim=True)) ** 2",
+    "x.reshape(-1).reshape(3, 3)",
+)
 DEAR = ("x @ self.weight.value", "torch.softmax(x, -1)", "x * self.weight.value", "torch.rand_like(x)")
 
 
@@ -64,7 +74,21 @@ def layers(draw: st.DrawFn) -> str:
         name = f"f{number}"
         kind = draw(
             st.sampled_from(
-                ["alias", "kept", "cheap", "chain", "other", "dear", "branch", "list", "loop", "dict", "writer", "dead", "mode"]
+                [
+                    "alias",
+                    "kept",
+                    "cheap",
+                    "chain",
+                    "other",
+                    "dear",
+                    "branch",
+                    "list",
+                    "loop",
+                    "dict",
+                    "writer",
+                    "dead",
+                    "mode",
+                ]
             )
         )
         read = f"self.{name}"
@@ -80,21 +104,28 @@ def layers(draw: st.DrawFn) -> str:
         elif kind == "cheap":
             parts.forward.append(f"self.{name} = {draw(st.sampled_from(CHEAP))}")
         elif kind == "chain":
-            parts.forward += [f"t{number} = {draw(st.sampled_from(CHEAP))}", f"self.{name} = torch.tanh(t{number}) * t{number}"]
+            parts.forward += [
+                f"t{number} = {draw(st.sampled_from(CHEAP))}",
+                f"self.{name} = torch.tanh(t{number}) * t{number}",
+            ]
             if draw(st.booleans()):
                 parts.out.append(f"t{number}")
         elif kind == "other" and plain:
             parts.forward.append(f"self.{name} = self.{draw(st.sampled_from(plain))} * 0.5  # from another")
         elif kind == "branch":
             first, second = draw(st.sampled_from(CHEAP)), draw(st.sampled_from(DEAR))
-            parts.forward += [f"if self.flag:", f"    self.{name} = {first}", "else:", f"    self.{name} = {second}"]
+            parts.forward += ["if self.flag:", f"    self.{name} = {first}", "else:", f"    self.{name} = {second}"]
         elif kind == "list":
             parts.init.append(f"self.{name} = []")
             parts.forward.append(f"self.{name} = [x * 3, {draw(st.sampled_from(DEAR))}]")
             read = f"sum(self.{name})"
         elif kind == "loop":
             parts.init.append(f"self.{name} = []")
-            parts.forward += [f"self.{name} = []", "for power in range(2):", f"    self.{name}.append(x @ self.weight.value * power)"]
+            parts.forward += [
+                f"self.{name} = []",
+                "for power in range(2):",
+                f"    self.{name}.append(x @ self.weight.value * power)",
+            ]
             read = f"(self.{name}[0] + self.{name}[1])"
         elif kind == "dict":
             parts.init.append(f"self.{name} = {{}}")

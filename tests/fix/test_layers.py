@@ -22,7 +22,9 @@ def fixed(text: str, *, unsafe: bool = False, contract: ContractSpec | None = No
     """The outcome of fixing a text; ``others`` are further files of the project, by the name of the module."""
     here = os.path.abspath("layers.py")
     texts = {here: text, **{os.path.abspath(f"{name}.py"): code for name, code in others.items()}}
-    project = Project(os.path.dirname(here), list(texts), texts.get, lambda p: texts[p].encode() if p in texts else None)
+    project = Project(
+        os.path.dirname(here), list(texts), texts.get, lambda p: texts[p].encode() if p in texts else None
+    )
     settings = Settings(select=("ALL",), contract=contract or ContractSpec())
     return fix_text(decode(text.encode(), "layers.py", here), project, settings, unsafe=unsafe)
 
@@ -99,9 +101,7 @@ def test_choices_between_cache_and_input_are_decided(before: str, after: str) ->
             f"    def backward(self, grad, {signature}):\n{lines}\n"
         )
 
-    becomes(
-        layer("        self.x = x\n", before, "x: torch.Tensor | None = None"), layer("", after, "x: torch.Tensor")
-    )
+    becomes(layer("        self.x = x\n", before, "x: torch.Tensor | None = None"), layer("", after, "x: torch.Tensor"))
 
 
 def test_inputs_are_matched_through_helpers_and_by_place() -> None:
@@ -492,7 +492,10 @@ def test_a_configured_contract_is_imported_and_called() -> None:
     ("old", "new"),
     [
         ("from cachelint.runtime import Node", "from cachelint.runtime import Node, SaverAware"),
-        ("from cachelint.runtime import (\n    Node,\n)", "from cachelint.runtime import (\n    Node,\n    SaverAware,\n)"),
+        (
+            "from cachelint.runtime import (\n    Node,\n)",
+            "from cachelint.runtime import (\n    Node,\n    SaverAware,\n)",
+        ),
         (
             "from cachelint.runtime import (\n    Node,  # base\n)",
             "from cachelint.runtime import (\n    Node,  # base\n)\nfrom cachelint.runtime import SaverAware",

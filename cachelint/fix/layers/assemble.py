@@ -183,7 +183,8 @@ class Layer:
         """The edits for all of them."""
         view, text = self.view, self.text
         forward, backward = view.forward, view.backward
-        assert forward is not None and backward is not None
+        assert forward is not None
+        assert backward is not None
         known = {name: self.pairs[source] for name, source in choice.live.items()}
         inside = dict(choice.live)
         edits: list[Edit] = []

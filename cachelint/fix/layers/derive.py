@@ -142,7 +142,8 @@ def constant(view: ClassView, name: str) -> bool:
 
 def _by_slice(view: ClassView, names: Sequence[str], live: Mapping[str, str], why: dict[str, str]) -> Derived:
     forward = view.forward
-    assert forward is not None and view.backward is not None
+    assert forward is not None
+    assert view.backward is not None
     writes: dict[str, Use] = {}
     for name in names:
         made = [u for u in view.of(name, "store") if FORWARD in u.method.roles]
@@ -189,7 +190,8 @@ def _missing(part: Slice, slices: Mapping[str, Slice], writes: Mapping[str, Use]
 
 def _slicer(view: ClassView, writes: Mapping[str, Use]) -> Slicer:
     forward, backward = view.forward, view.backward
-    assert forward is not None and backward is not None
+    assert forward is not None
+    assert backward is not None
     unit = view.context.analysis.unit
     routine = Routine(forward.node, forward.receiver, FORWARD_ROLE, True, unit.module.path, view.info)
     scope = Scope(view.context)
@@ -248,7 +250,10 @@ def _read(view: ClassView, method: MethodView, name: str, without: Sequence[ast.
 
 def _write_writer(view: ClassView, group: Derived, live: Mapping[str, str], taken: set[str]) -> Written:
     forward, backward, method = view.forward, view.backward, group.writer
-    assert forward is not None and backward is not None and method is not None and group.call is not None
+    assert forward is not None
+    assert backward is not None
+    assert method is not None
+    assert group.call is not None
     text, out = view.text, Written()
     stores = sorted(
         (u for n in group.fields for u in view.of(n, "store") if u.method is method), key=lambda u: u.node.lineno
@@ -288,7 +293,8 @@ def _write_slice(
     view: ClassView, group: Derived, live: Mapping[str, str], taken: set[str], known: Mapping[str, str]
 ) -> Written:
     forward, backward = view.forward, view.backward
-    assert forward is not None and backward is not None
+    assert forward is not None
+    assert backward is not None
     text, out = view.text, Written()
     out.inside = _names(view, forward, group.fields, set())
     out.known = _names(view, backward, group.fields, taken)

@@ -88,6 +88,7 @@ class Folder:
     # -- statements --------------------------------------------------------------------------------------------------
 
     def statement(self, node: ast.stmt) -> None:
+        """Fold one statement, and those inside it."""
         if isinstance(node, ast.If):
             truth = self.truth(node.test)
             if truth is not None:
@@ -140,6 +141,7 @@ class Folder:
     # -- expressions -------------------------------------------------------------------------------------------------
 
     def expressions(self, node: ast.AST) -> None:
+        """Fold the expressions of a statement that stays."""
         self.edits += [Replace(span, code) for span, code in self.changes(node)]
 
     def changes(self, node: ast.AST) -> list[tuple[Span, str]]:
@@ -169,12 +171,14 @@ class Folder:
         return new if new is not None else self.text.source(node, dict(self.changes(node)))
 
     def field(self, node: ast.expr) -> str | None:
+        """What stands for the field that an expression reads, None where it reads none that goes."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and isinstance(node.ctx, ast.Load):
             if node.value.id == self.method.receiver:
                 return self.known.get(node.attr)
         return None
 
     def never_none(self, node: ast.expr) -> bool:
+        """Whether an expression is a field that goes, or an input that is always given."""
         return self.field(node) is not None or (isinstance(node, ast.Name) and node.id in self.sure)
 
     def truth(self, test: ast.expr) -> bool | None:

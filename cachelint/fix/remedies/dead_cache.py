@@ -52,7 +52,7 @@ def _field(file: FileContext, context: TypeContext, text: Text, finding: Finding
                     stores.append((scope, statement))
     edits: list[Edit] = []
     gone: set[ast.stmt] = set()
-    for scope, statement in stores:
+    for _, statement in stores:
         if statement in gone:
             continue
         value = getattr(statement, "value", None)
