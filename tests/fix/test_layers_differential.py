@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 
@@ -24,7 +25,9 @@ def example_of(text: str, flag: bool) -> Example:
 
 def check(text: str) -> None:
     outcome = fixed(text, codes="CL")
-    assert [r.kind for r in outcome.refused if r.kind in ("internal error", "not clean after the fix")] == [], outcome.refused
+    assert [r.kind for r in outcome.refused if r.kind in ("internal error", "not clean after the fix")] == [], (
+        outcome.refused
+    )
     again = fixed(outcome.text, codes="CL")
     assert again.text == outcome.text
     left = [r for r in outcome.refused if r.finding.code.startswith("CL1")]
@@ -44,7 +47,14 @@ def check(text: str) -> None:
             assert trial.pins_left == 0
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(layers())
 def test_a_fixed_layer_is_the_same_and_clean(text: str) -> None:
+    check(text)
+
+
+@pytest.mark.nightly
+@settings(max_examples=2000)
+@given(layers())
+def test_many_fixed_layers_are_the_same_and_clean(text: str) -> None:
     check(text)

@@ -240,12 +240,9 @@ def short_call(view: ClassView, needed: int) -> str:
     """A call of a ``backward`` with fewer live inputs than ``needed``, in a file that names the class: its place."""
     from cachelint.classify import relative
 
-    unit, project = view.context.analysis.unit, view.context.project
-    word = unit.name.rpartition(".")[2]
-    for path in project.files:
-        own = path == unit.module.path
-        data = unit.module.text.encode() if own else project.raw(path)
-        if data is None or b".backward(" not in data or word.encode() not in data:
+    project = view.context.project
+    for path, data in view.mentions:
+        if b".backward(" not in data:
             continue
         module = project.module(path)
         if module is None:
@@ -263,6 +260,7 @@ def short_call(view: ClassView, needed: int) -> str:
                         given = len(node.args) + len(node.keywords)
                         starred = any(isinstance(a, ast.Starred) for a in node.args)
                         if 1 <= given < 1 + needed and not starred and not _is_self(node.func.value):
+                            project.used.add(path)
                             return f"{relative(path)}:{node.lineno}"
     return ""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from cachelint.checks import TypeContext
 from cachelint.fix.edits import Text
@@ -163,6 +163,18 @@ class ClassView:
         """The uses of a field, of some kinds or of all."""
         return [use for use in self.fields.get(name, ()) if not kinds or use.kind in kinds]
 
+    @cached_property
+    def mentions(self) -> tuple[tuple[str, bytes], ...]:
+        """The files of the project that name the class, with their content: only code there can mean its fields."""
+        unit, project = self.context.analysis.unit, self.context.project
+        word = unit.name.rpartition(".")[2].encode()
+        found: list[tuple[str, bytes]] = []
+        for path in project.files:
+            data = unit.module.text.encode() if path == unit.module.path else project.raw(path)
+            if data is not None and word in data:
+                found.append((path, data))
+        return tuple(found)
+
     def fresh_method(self, wanted: str) -> str:
         """A name like ``wanted`` that neither the class nor a base of it uses."""
         busy = set(self.fields) | set(self.methods)
@@ -210,11 +222,10 @@ def outside_reader(view: ClassView, name: str) -> str:
         for node in walk(owner.node):
             if isinstance(node, ast.Attribute) and node.attr == name:
                 return _place(owner.module.path, node.lineno, owner.module is unit.module)
-    for path in project.files:
-        own = path == unit.module.path
-        data = unit.module.text.encode() if own else project.raw(path)
-        if data is None or word not in data or name.encode() not in data:
+    for path, data in view.mentions:
+        if name.encode() not in data:
             continue
+        own = path == unit.module.path
         derived = subclass.search(data) is not None
         for match in needle.finditer(data):
             if match[1] in (b"self", b"cls") and not derived:
@@ -224,6 +235,7 @@ def outside_reader(view: ClassView, name: str) -> str:
             line = data.count(b"\n", 0, match.start()) + 1
             if own and view.node.lineno <= line <= (view.node.end_lineno or line):
                 continue
+            project.used.add(path)
             return _place(path, line, own)
         found = quoted.search(data)
         if found is not None:
@@ -235,9 +247,3 @@ def _place(path: str, line: int, own: bool) -> str:
     from cachelint.classify import relative
 
     return f"line {line}" if own else f"{relative(path)}:{line}"
-
-
-def nodes(method: MethodView) -> Iterator[ast.AST]:
-    """Every node of a method's body."""
-    for statement in method.node.body:
-        yield from walk(statement)
