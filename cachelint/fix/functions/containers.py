@@ -78,6 +78,12 @@ def _literal(item: Field, site: Site, ref: Seq) -> Shape | None:
             entries.append((key.value, node, ref.keys[key.value]))
         if len(entries) != len(ref.keys):
             return None
+    elif _is_dict_call(value) and ref.keys is not None and ref.rest is None:
+        assert isinstance(value, ast.Call)
+        keywords = [keyword for keyword in value.keywords if keyword.arg in ref.keys]
+        entries = [(keyword.arg, keyword.value, ref.keys[keyword.arg]) for keyword in keywords]
+        if not len(entries) == len(ref.keys) == len(value.keywords):
+            return None
     else:
         return None
     parts: list[Part] = []
@@ -90,7 +96,12 @@ def _literal(item: Field, site: Site, ref: Seq) -> Shape | None:
             parts.append(Part(HOST_PART, node, number))
         else:
             return None
-    return Shape(item, parts, isinstance(value, ast.Dict), not isinstance(value, ast.Tuple))
+    return Shape(item, parts, not isinstance(value, (ast.Tuple, ast.List)), not isinstance(value, ast.Tuple))
+
+
+def _is_dict_call(value: ast.expr | None) -> bool:
+    """``dict(a=x, b=y)``."""
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict" and not value.args
 
 
 def _literal_code(key: object) -> str:
@@ -212,7 +223,8 @@ def _tensors(shape: Shape) -> list[tuple[Part, Slot]]:
 
 def _code(part: Part, codes: dict[object, str], shape: Shape, receiver: str) -> str:
     if part.kind == LITERAL:
-        return ast.unparse(part.node)
+        value = part.node.value if isinstance(part.node, ast.Constant) else None
+        return _literal_code(value) if isinstance(value, str) else ast.unparse(part.node)
     return codes[part.key] if part.kind == TENSOR else f"{receiver}.{shape.hosts[part.key]}"
 
 

@@ -10,4 +10,4 @@ class StarLast(Function):
     @staticmethod
     def backward(ctx, g):
         x, w, *ws = ctx.saved_tensors
-        return (g * sum(ws) * w, *(g * x for _ in ws))
+        return (g * sum(ws) * w, g, *(g * x for _ in ws))

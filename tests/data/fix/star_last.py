@@ -11,4 +11,4 @@ class StarLast(Function):
     @staticmethod
     def backward(ctx, g):
         w, *ws = ctx.saved_tensors
-        return (g * sum(ws) * w, *(g * ctx.x for _ in ws))
+        return (g * sum(ws) * w, g, *(g * ctx.x for _ in ws))
