@@ -130,7 +130,7 @@ class Job:
         except MemoryError:
             record = self.failed(item, "too large to be analysed: out of memory")
         except Exception as error:
-            record = self.failed(item, f"cachelint failed on this file, please report it: {_brief(error)}")
+            record = self.failed(item, f"cachelint failed on this file, please report it: {brief(error)}")
         if gc.get_count()[0] > _COLLECT_AT:
             gc.collect()
         return record
@@ -289,7 +289,7 @@ def _line(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
-def _brief(error: Exception) -> str:
+def brief(error: Exception) -> str:
     """An exception in one line, with the place in cachelint that raised it."""
     place = ""
     trace = error.__traceback__

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cachelint.config import Configs
 from cachelint.discover import Discovery
+from cachelint.examine import brief
 from cachelint.fix.apply import Ask, Fixed, Quit, fix_text
 from cachelint.fix.edits import Plan, Refusal
 from cachelint.fix.remedies import fixable_codes
@@ -70,9 +72,10 @@ class Summary:
 
 def unified(path: str, before: str, after: str) -> Iterator[str]:
     """A unified diff between two texts of a file; a missing newline at the end is marked as patch does."""
-    for line in difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
-    ):
+    # Lines end as patch and git have it, at LF only: str.splitlines ends them at form feeds too.
+    old, new = (io.StringIO(text, newline="\n").readlines() for text in (before, after))
+    end = "\t" if " " in path else ""  # where patch would take a name with blanks for shorter than it is
+    for line in difflib.unified_diff(old, new, f"a/{path}{end}", f"b/{path}{end}"):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
@@ -165,10 +168,16 @@ def _fix_file(
     try:
         fixed = fix_text(source, project, settings, wanted=wanted, unsafe=unsafe, ask=ask)
     except SyntaxError as error:
-        return FileFix(
-            source, Fixed(source.text), FileError(shown, error.lineno or 1, f"cannot be parsed: {error.msg}")
-        )
+        return _left(source, f"cannot be parsed: {error.msg}", error.lineno or 1)
+    except RecursionError:
+        return _left(source, "not fixed: nested too deeply to be analysed")
+    except Exception as error:
+        return _left(source, f"cachelint failed to fix this file, please report it: {brief(error)}")
     return FileFix(source, fixed)
+
+
+def _left(source: Source, why: str, line: int = 1) -> FileFix:
+    return FileFix(source, Fixed(source.text), FileError(source.path, line, why))
 
 
 def _failed(shown: str, path: str, error: FileError) -> FileFix:

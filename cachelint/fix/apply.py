@@ -148,7 +148,7 @@ class _State:
 
             try:
                 after = rewrite(self.text, plan.edits)
-            except CannotRewrite:
+            except (CannotRewrite, RecursionError):
                 return True  # what is wrong with it is found out, and told, when it is carried out
             if not self.ask(plan, self.text, after):
                 return False
@@ -184,6 +184,9 @@ class _State:
         except SyntaxError as error:
             self.restore()
             return f"the fixed text would not parse: {error.msg}"
+        except RecursionError:
+            self.restore()
+            return "it is nested too deeply to be rewritten"
         why = _worse(seen.findings, after.findings, [f for plan in plans for f in plan.findings])
         if why is not None:
             self.restore()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import stat
+import subprocess
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -333,3 +335,45 @@ def test_two_families_of_a_file_are_fixed_in_one_go(folder: Path) -> None:
     (folder / "a.py").write_text(BAD + "\n\n" + BAD.replace("import torch\n\n\n", "").replace("Square", "Other"))
     done = run("fix", "a.py")
     assert "fixed 2 findings in 1 file" in done.stderr
+
+
+@pytest.mark.parametrize("depth", [60, 400, 800])
+def test_deep_nesting_is_fixed_or_refused_and_the_rest_goes_on(folder: Path, depth: int) -> None:
+    (folder / "a.py").write_text(BAD.replace("2 * g * ctx.x", "g * ctx.x" + " + g" * depth))
+    (folder / "b.py").write_text(BAD)
+    done = run("fix", ".")
+    assert (folder / "b.py").read_text() == GOOD
+    compile((folder / "a.py").read_bytes(), "a.py", "exec")
+    assert done.exit_code == 0 or "a.py:7: CL101 `x` refused: " in done.stdout or "a.py:1: " in done.stderr
+
+
+def test_a_crash_on_one_file_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = api.fix_text
+
+    def crash(source: object, *args: object, **options: object) -> object:
+        if source.path == "a.py":  # type: ignore[attr-defined]
+            raise ZeroDivisionError("oh")
+        return real(source, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(api, "fix_text", crash)
+    for name in ("a.py", "b.py"):
+        (folder / name).write_text(BAD)
+    done = run("fix", ".")
+    assert done.exit_code == 3
+    assert "a.py:1: cachelint failed to fix this file, please report it: ZeroDivisionError: oh" in done.stderr
+    assert (folder / "b.py").read_text() == GOOD
+
+
+@pytest.mark.skipif(shutil.which("patch") is None, reason="no patch on this system")
+@pytest.mark.parametrize("blank", ["\f", "\x0b", "\x1c", "\u2028", "\r"])
+def test_patch_takes_the_diff(folder: Path, blank: str) -> None:
+    """Only LF ends a line of a diff, whatever else str.splitlines takes for an end; and names may have blanks."""
+    before = BAD.replace("# the input", f"# the{blank}#input") + f"# {blank}#\n"
+    (folder / "a b.py").write_bytes(before.encode())
+    diff = run("fix", "--diff", "a b.py").stdout
+    subprocess.run(["patch", "-p1", "--binary"], input=diff.encode(), check=True, capture_output=True, cwd=folder)
+    patched = (folder / "a b.py").read_bytes()
+    assert patched != before.encode()
+    (folder / "a b.py").write_bytes(before.encode())
+    assert run("fix", "a b.py").exit_code == 0
+    assert (folder / "a b.py").read_bytes() == patched
