@@ -90,6 +90,7 @@ def test_targets_of_every_form() -> None:
         "    hasattr(ctx, 'p')\n"
         "    lambda ctx: ctx.q\n"
         "    f(ctx, key=ctx)\n"
+        "    ctx is not None\n"
         "    other = ctx\n"
     )
     wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)

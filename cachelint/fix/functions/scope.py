@@ -139,6 +139,8 @@ class _Reader:
                 continue
             parent = flow.parents.get(item)
             nested = flow.nested(item)
+            if isinstance(parent, ast.Compare) and _is_none_test(parent, item):
+                continue
             if not isinstance(item.ctx, ast.Load):
                 yield Use("escape", "*", item, nested)
             elif isinstance(parent, ast.Attribute):
@@ -260,6 +262,12 @@ class _Reader:
 _RECEIVERS = ("ctx", "self", "context", "_ctx")
 _BY_NAME = ("getattr", "setattr", "hasattr", "delattr")
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _is_none_test(node: ast.Compare, item: ast.Name) -> bool:
+    """``ctx is not None``, in code that also runs without one."""
+    alone = len(node.ops) == 1 and isinstance(node.ops[0], (ast.Is, ast.IsNot)) and node.left is item
+    return alone and isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None
 
 
 def _shadows(node: FunctionNode, receiver: str) -> list[ast.AST]:
