@@ -44,4 +44,16 @@ def _host(value: Value, expr: ast.expr) -> str:
         return "a constant"
     if value.ref is None and value.sure == HIGH and ("shape" in value.tags or value.why is not None):
         return "a host value" if value.why is None else f"a host value ({value.why.text})"
-    return ""
+    return "a host value" if value.sure == HIGH and _host_by_form(expr) else ""
+
+
+def _host_by_form(expr: ast.expr) -> bool:
+    """``x.shape[0]``, ``len(x)``, ``x.size(1)``: forms that give no tensor."""
+    if isinstance(expr, ast.Subscript):
+        return isinstance(expr.value, ast.Attribute) and expr.value.attr == "shape"
+    if isinstance(expr, ast.Call):
+        func = expr.func
+        if isinstance(func, ast.Attribute):
+            return func.attr in ("size", "numel", "dim", "item", "stride", "nelement")
+        return isinstance(func, ast.Name) and func.id in ("len", "int", "float", "bool", "str")
+    return isinstance(expr, ast.Attribute) and expr.attr in ("shape", "dtype", "device", "ndim")
