@@ -60,6 +60,23 @@ def write(pieces: Iterable[str], output_file: str | None = None) -> None:
         raise UsageProblem(f"{output_file}: can't be written: {error.strerror or error}") from error
 
 
+def write_bytes(content: bytes) -> None:
+    """Write to stdout what need not be text in its encoding. Raises as :func:`write` does."""
+    sys.stdout.flush()
+    raw = getattr(sys.stdout, "buffer", None)
+    if raw is None:  # a stand-in for a stream
+        write([content.decode("utf-8", "replace")])
+        return
+    try:
+        raw.write(content)
+        raw.flush()
+    except BrokenPipeError as error:
+        raise PipeClosed from error
+    except OSError as error:
+        silence_stdout()
+        raise UsageProblem(f"standard output: can't be written: {error.strerror or error}") from error
+
+
 def silence_stdout() -> None:
     """Let whatever is still buffered for stdout go nowhere: Python flushes it once more when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

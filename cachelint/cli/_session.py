@@ -18,7 +18,7 @@ from cachelint.cli._status import UsageProblem, status
 from cachelint.config import ConfigError, Configs
 from cachelint.discover import Discovery
 from cachelint.runner import Options, Report
-from cachelint.source import SourceError, WriteRefused, decode, display_path, load, write_back
+from cachelint.source import SourceError, WriteRefused, encode, load, write_back
 
 if TYPE_CHECKING:
     from cachelint.fix.api import Summary
@@ -131,14 +131,17 @@ class Session:
                 progress=progress,
             )
 
-    def standard_output(self, summary: Summary) -> str:
-        """What standard input became."""
-        for one in summary.files:
-            if one.source.abspath in (self._overlay or {}):
-                return one.fixed.text
-        ((path, raw),) = (self._overlay or {"": b""}).items()
-        with _usage():
-            return decode(raw, display_path(path, self._cwd), path).text
+    def standard_output(self, summary: Summary) -> bytes:
+        """What standard input became; what it was, where it could not be read or fixed."""
+        overlay = self._overlay or {"": b""}
+        for one in summary.changed:
+            if one.source.abspath in overlay:
+                try:
+                    return encode(one.source, one.fixed.text)
+                except WriteRefused as error:
+                    raise UsageProblem(str(error)) from error
+        (raw,) = overlay.values()
+        return raw
 
     def fingerprint(self, paths: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Size and modification time of every file that a run over the paths would examine."""

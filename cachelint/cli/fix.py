@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cachelint.cli._console import tell, write
+from cachelint.cli._console import tell, write, write_bytes
 from cachelint.cli._scope import PATHS, Scope, rule_overrides, rules, scoped
 from cachelint.cli._status import CLEAN, FINDINGS, UsageProblem, status
 
@@ -77,7 +77,7 @@ def apply(
     if diff:
         write(line for one in summary.changed for line in one.diff())
     elif "-" in scope.paths and not check:
-        write([session.standard_output(summary)])
+        write_bytes(session.standard_output(summary))
     elif not brief:
         write(_lines(summary, "would fix" if check else "fixed"))
     if not scope.quiet:

@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,6 +161,32 @@ def test_standard_input_comes_out_fixed(folder: Path) -> None:
     assert (done.exit_code, done.stdout) == (0, GOOD)
     clean = run("fix", "-", stdin=GOOD)
     assert (clean.exit_code, clean.stdout) == (0, GOOD)
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected", "status"),
+    [
+        (b"x = 1\0\n", b"x = 1\0\n", 3),
+        (b"s = '\xff'\n", b"s = '\xff'\n", 3),
+        (b"def (:\r\n", b"def (:\r\n", 3),
+        (b"", b"", 0),
+        (b"\xef\xbb\xbf" + BAD.encode(), b"\xef\xbb\xbf" + GOOD.encode(), 0),
+        (b"# coding: latin-1\n# \xe9\n" + BAD.encode(), b"# coding: latin-1\n# \xe9\n" + GOOD.encode(), 0),
+        (BAD.replace("\n", "\r\n").encode(), GOOD.replace("\n", "\r\n").encode(), 0),
+    ],
+)
+def test_standard_input_keeps_its_bytes(folder: Path, raw: bytes, expected: bytes, status: int) -> None:
+    """What can't be read comes out as it went in: an editor replaces its buffer by the output."""
+    done = subprocess.run([sys.executable, "-m", "cachelint", "fix", "-"], input=raw, capture_output=True, cwd=folder)
+    assert (done.returncode, done.stdout) == (status, expected)
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_notebook_on_standard_input_comes_out_as_one(folder: Path) -> None:
+    cell = {"cell_type": "code", "metadata": {}, "execution_count": 1, "outputs": [], "source": BAD.splitlines(True)}
+    notebook = json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    done = run("fix", "-", "--stdin-filename", "a.ipynb", stdin=notebook)
+    assert "".join(json.loads(done.stdout)["cells"][0]["source"]).rstrip("\n") == GOOD.rstrip("\n")
 
 
 def test_check_fix_reports_what_is_left(folder: Path) -> None:
