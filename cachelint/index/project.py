@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cachelint.index.module import Binding, ClassInfo, Import, ModuleInfo
 
-_HEADER = re.compile(rb"^[ \t]*class[ \t]+(\w+)[ \t]*\(([^)]*)\)", re.MULTILINE)
+# Patterns begin with a literal, which the search can jump to; what stands before it on the line is looked at after.
+_HEADER = re.compile(rb"class[ \t]+(\w+)[ \t]*\(([^)]*)\)")
+_CLASS = re.compile(rb"class[ \t]+(\w+)")
 _APPLY = re.compile(rb"\.\s*apply\b")
 _WORD = re.compile(rb"(\w+)\s*$")
 _MAX_HOPS = 8
@@ -239,6 +242,8 @@ class Project:
                 if b"class " not in data:
                     continue
                 for match in _HEADER.finditer(data):
+                    if not _starts_line(data, match.start()):
+                        continue
                     table.setdefault(match[1].decode(), []).append((path, _bases(match[2])))
             self._headers = table
         return self._headers
@@ -248,26 +253,28 @@ class Project:
         if self._backward is None:
             own: set[str] = set()
             names = b"|".join(sorted(name.encode() for name in methods))
-            mark = re.compile(rb"^[ \t]*class[ \t]+(\w+)|def[ \t]+(" + names + rb")\b", re.MULTILINE)
+            method = re.compile(rb"def[ \t]+(?:" + names + rb")\b")
             for path in self.files:
                 data = self.raw(path)
                 if b"backward" not in data and b"vjp" not in data:
                     continue
-                current = ""
-                for match in mark.finditer(data):
-                    if match[1]:
-                        current = match[1].decode()
-                    elif current:
-                        own.add(current)
-            while True:
-                more = {
-                    name
-                    for name, places in self.headers.items()
-                    if name not in own and any(base in own for _, bases in places for base in bases)
-                }
-                if not more:
-                    break
-                own |= more
+                heads = [(m.start(), m[1]) for m in _CLASS.finditer(data) if _starts_line(data, m.start())]
+                starts = [start for start, _ in heads]
+                for match in method.finditer(data):
+                    before = bisect_right(starts, match.start())
+                    if before:
+                        own.add(heads[before - 1][1].decode())
+            derived: dict[str, list[str]] = {}
+            for name, places in self.headers.items():
+                for _, bases in places:
+                    for base in bases:
+                        derived.setdefault(base, []).append(name)
+            todo = list(own)
+            while todo:
+                for name in derived.get(todo.pop(), ()):
+                    if name not in own:
+                        own.add(name)
+                        todo.append(name)
             self._backward = frozenset(own)
         return self._backward
 
@@ -293,6 +300,10 @@ class Project:
                         table.setdefault(found, []).append(path)
             self._apply_names = table
         return self._apply_names.get(name.encode(), [])
+
+
+def _starts_line(data: bytes, position: int) -> bool:
+    return not data[data.rfind(b"\n", 0, position) + 1 : position].strip()
 
 
 def _bases(text: bytes) -> tuple[str, ...]:
