@@ -356,7 +356,9 @@ class Assembly(Helpers, Recompute):
                     inputs[key[1:]] = local
                     names.append(local)
                 elif by_name[key].container:
-                    own = containers.put_together(shapes[key], reader)
+                    own = containers.put_together(shapes[key], reader, self.read_below(reader, key))
+                    if key in reader.whole:
+                        bound[key] = reader.whole[key]
                     names += [
                         self.needed(reader, slot, name, inputs) for slot, name in zip(slots[key], own, strict=True)
                     ]

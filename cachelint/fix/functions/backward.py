@@ -26,6 +26,7 @@ class Reader:
     lines: list[str] = field(default_factory=list)
     loads: list[ast.expr] = field(default_factory=list)
     tuples: set[str] = field(default_factory=set)
+    whole: dict[str, str] = field(default_factory=dict)
     run: str | None = None
     """The field that is a run of tensors, if one is."""
     chained: dict[ast.Assign, list[ast.expr]] = field(default_factory=dict)

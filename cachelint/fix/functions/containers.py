@@ -101,7 +101,9 @@ def _literal(item: Field, site: Site, ref: Seq) -> Shape | None:
 
 def _is_dict_call(value: ast.expr | None) -> bool:
     """``dict(a=x, b=y)``."""
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict" and not value.args
+    return (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict" and not value.args
+    )
 
 
 def _literal_code(key: object) -> str:
@@ -188,16 +190,17 @@ def _within(node: ast.AST, outer: ast.AST | None) -> bool:
 # -- backward --------------------------------------------------------------------------------------------------------
 
 
-def put_together(shape: Shape, reader: Reader) -> list[str]:
-    """Write the backward side; the names to unpack the slots to."""
+def put_together(shape: Shape, reader: Reader, below: bool = False) -> list[str]:
+    """Write the backward side; the names to unpack the slots to. ``below``: a helper reads the container as well, so
+    it is needed as a whole; ``reader.whole`` then has its name."""
     if shape.parts is None:
-        return _run(shape, reader)
+        return _run(shape, reader, below)
     name = shape.item.name
     loads = reader.routine.of("load", name)
     changed = reader.routine.of("store", name) and not all(
         _cleared(reader, use.node) for use in reader.routine.of("store", name)
     )
-    if not changed:
+    if not changed and not below:
         names = _unpacked(shape, reader) or _indexed(shape, reader)
         if names is not None:
             return names
@@ -208,8 +211,9 @@ def put_together(shape: Shape, reader: Reader) -> list[str]:
         reader.taken.add(local)
         names.append(local)
         codes[part.key] = local
-    if loads:
+    if loads or below:
         whole = reader.bind(name)
+        reader.whole[name] = whole
         reader.lines.append(f"{whole} = {_rebuilt(shape, codes, reader.routine.receiver)}")
     else:
         reader.replace(name, name)
@@ -334,17 +338,18 @@ def _constant(node: ast.expr) -> object:
     return node.value if isinstance(node, ast.Constant) else None
 
 
-def _run(shape: Shape, reader: Reader) -> list[str]:
+def _run(shape: Shape, reader: Reader, below: bool) -> list[str]:
     """A run of tensors: ``*states`` in the unpacking, which makes a list."""
     name = shape.item.name
     reader.run = name
-    if not reader.routine.of("load", name):
+    if not reader.routine.of("load", name) and not below:
         reader.replace(name, name)
         return ["*_"]
     local = reader.bind(name)
+    reader.whole[name] = local
     if not shape.mutable:
         reader.tuples.add(local)
-    if not shape.mutable and not _list_will_do(reader, local, name):
+    if not shape.mutable and (below or not _list_will_do(reader, local, name)):
         reader.lines.append(f"{local} = tuple({local})")
     return [f"*{local}"]
 

@@ -89,8 +89,6 @@ class Helpers:
         if spec.vararg is not None or any(isinstance(a, ast.Starred) for _, link in links for a in link.call.args):
             raise no("it takes arguments of any number")
         for item in fields:
-            if item.name in names and item.container:
-                raise no("it is a container")
             if helper.of("store", item.name) or helper.of("delete", item.name):
                 raise no("writes it as well")
         self.handed[id(helper)] = (helper, [link.call for _, link in links], names)
