@@ -14,9 +14,12 @@ def main() -> int:
 
         print(f"cachelint {__version__}")
         return 0
-    from cachelint.cli import run
+    try:
+        from cachelint.cli import run
 
-    return run(arguments)
+        return run(arguments)
+    except KeyboardInterrupt:  # while it is imported; from then on `run` sees to it
+        return 130
 
 
 if __name__ == "__main__":
