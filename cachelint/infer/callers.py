@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from contextlib import suppress
 
 from cachelint.collect.types import Unit
@@ -63,22 +64,64 @@ def _note_chunk(unit: Unit, machine: Machine, project: Project, module: ModuleIn
     for statement in module.statements(chunk):
         for function, owner, calls in _enclosing(statement, name, module):
             count += len(calls)
-            if function is None:
-                _note_alias(statement, machine, unit, module)
-                continue
-            _run(unit, machine, project, module, function, owner, calls)
+            if function is not None:
+                _run(unit, machine, project, module, function, owner, calls)
+        alias = _alias(statement, name)
+        if alias:
+            count += _note_alias(unit, machine, project, module, alias)
     return count
 
 
-def _note_alias(statement: ast.stmt, machine: Machine, unit: Unit, module: ModuleInfo) -> None:
-    """``f = F.apply`` at module level: its callers are found by the alias."""
-    return None
+def _alias(statement: ast.stmt, name: str) -> str:
+    """``f`` in ``f = F.apply`` or ``f = wrapper(F.apply)`` at module level."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        return ""
+    value = statement.value
+    inner = value.args if isinstance(value, ast.Call) and len(value.args) == 1 else [value]
+    return statement.targets[0].id if any(_is_apply(node, name) for node in inner) else ""
+
+
+def _is_apply(node: ast.expr, name: str) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "apply"
+        and isinstance(node.value, (ast.Name, ast.Attribute))
+        and (node.value.id if isinstance(node.value, ast.Name) else node.value.attr) == name
+    )
+
+
+def _note_alias(unit: Unit, machine: Machine, project: Project, module: ModuleInfo, alias: str) -> int:
+    """The calls of an alias: in its own module, and where it is imported."""
+    binding = next(iter(module.lookup(alias)), None)
+    count = files = 0
+    for path in [module.path, *(p for p in project.mentioning(f"{alias}(".encode())[:12] if p != module.path)]:
+        other = project.module(path)
+        if other is None or files >= MAX_FILES or count >= MAX_SITES:
+            break
+        if other is not module:
+            found = project.resolve(other, alias)
+            if found is None or found.binding is not binding:
+                continue
+        files += 1
+        for chunk in other.chunks:
+            if f"{alias}(" not in chunk.text:
+                continue
+            with contextlib.suppress(SyntaxError):
+                for statement in other.statements(chunk):
+                    for function, owner, calls in _enclosing(statement, alias, other, bare=True):
+                        count += len(calls)
+                        if function is not None:
+                            _run(unit, machine, project, other, function, owner, calls)
+    return count
 
 
 def _enclosing(
-    statement: ast.stmt, name: str, module: ModuleInfo
+    statement: ast.stmt, name: str, module: ModuleInfo, bare: bool = False
 ) -> list[tuple[FunctionNode | None, object, list[ast.Call]]]:
-    """The innermost function around each ``name.apply(…)`` call, with the class it is a method of."""
+    """The innermost function around each ``name.apply(…)`` call, with the class it is a method of.
+
+    ``bare``: around each ``name(…)`` call.
+    """
     found: dict[int, tuple[FunctionNode | None, object, list[ast.Call]]] = {}
 
     def walk(node: ast.AST, function: FunctionNode | None, owner: ast.ClassDef | None) -> None:
@@ -86,12 +129,8 @@ def _enclosing(
             function = node
         elif isinstance(node, ast.ClassDef):
             owner, function = node, None
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "apply"
-            and isinstance(node.func.value, (ast.Name, ast.Attribute))
-            and (node.func.value.id if isinstance(node.func.value, ast.Name) else node.func.value.attr) == name
+        elif isinstance(node, ast.Call) and (
+            isinstance(node.func, ast.Name) and node.func.id == name if bare else _is_apply(node.func, name)
         ):
             entry = found.setdefault(id(function), (function, owner, []))
             entry[2].append(node)

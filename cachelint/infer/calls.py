@@ -141,12 +141,12 @@ class Calls(Library):
         target = func.node
         if getattr(target, "name", "") in ARRAY_MODULE_GETTERS:
             return Value(HOST, ref=Ext("numpy"))
-        if id(target) in self.stack or len(self.stack) >= self.depth_limit:
+        late = self.steps > self.helper_steps and not any(isinstance(value.ref, Recv) for value in args)
+        if late or id(target) in self.stack or len(self.stack) >= self.depth_limit:
+            # Late in a long forward only what touches the receiver is worth the time.
             if getattr(target, "name", "") == "prepare_for_saving" and args:
-                return emptied(carried(args[0]))
+                return emptied(join_all([carried(value) for value in args]) or args[0])
             return self.unfollowed(args, kwargs, node)
-        if self.steps > self.helper_steps and not any(isinstance(value.ref, Recv) for value in args):
-            return self.unfollowed(args, kwargs, node)  # only what touches the receiver is worth the time now
         if self.log.phase == "backward" and func.env is None and not self.worth_following(args, kwargs, target):
             return self.made(node, "the result of a helper", (*args, *kwargs.values()), floor=CONST)
         env = self.bind(func, args, kwargs, star)
@@ -828,7 +828,7 @@ class Calls(Library):
             return None
         if isinstance(node, (ast.Compare, ast.JoinedStr, ast.List, ast.Dict, ast.Tuple, ast.Lambda)):
             return Value(HOST, sure=MEDIUM, why=self.why(node, "a host value in __init__"))
-        if isinstance(node, (ast.Call, ast.BinOp)):
+        if isinstance(node, (ast.Call, ast.BinOp, ast.IfExp, ast.BoolOp, ast.UnaryOp)):
             value = self.module_expression(node, owner.module, name)
             if value.kinds & DEVICE:
                 return self.held(owner, name, base, node, f"`{name}` is made in __init__: {_text(node)}")

@@ -17,6 +17,7 @@ from cachelint.infer.calls import Calls
 from cachelint.infer.expressions import Expressions
 from cachelint.infer.symbols import DECISIVE, Outcome, Symbol
 from cachelint.infer.values import (
+    CHEAP,
     CONST,
     DEVICE,
     HOST,
@@ -522,7 +523,8 @@ class Machine(Expressions, Calls):
             self.module_values[(ref.info.path, name)] = value.tagged("side-channel")
         elif base.kinds & DEVICE and name == "data":
             self.mutated(node, base, "assignment to .data", node)
-            self.fill(base, value, node)
+            # The storage is the other's from here on: nothing is left to be filled.
+            self.fill(base, replace(value, cost=max(value.cost, CHEAP)), node)
 
     def write(self, name: str, value: Value, node: ast.AST, augmented: bool = False) -> None:
         """A write to the receiver."""

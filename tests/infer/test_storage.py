@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from tests.infer.judging import classes, function, judged
@@ -289,3 +291,25 @@ def test_containers_that_other_methods_fill() -> None:
     """
     body = "ctx.states = tracker.snapshot()\nctx.labels = tracker.labels()\nreturn x"
     assert of(body, "states labels", "x: Tensor", module) == {"states": "SAVE", "labels": "SAFE"}
+
+
+@pytest.mark.parametrize("alias", ["short = F.apply", "short = half_precision(F.apply)"])
+def test_callers_of_a_module_level_alias_are_callers(alias: str) -> None:
+    source = function("ctx.bias = bias\nreturn external(x, bias)", "bias", "x: Tensor, bias") + textwrap.dedent(
+        f"""
+        {alias}
+        class Layer(nn.Module):
+            def __init__(self, bias=True):
+                super().__init__()
+                self.bias = bias
+            def forward(self, x):
+                return short(x, self.bias)
+        """
+    )
+    assert classes(source) == {"bias": "SAFE"}
+
+
+def test_callers_of_an_imported_alias_are_callers() -> None:
+    source = function("ctx.kept = kept\nreturn external(x, kept)", "kept", "x: Tensor, kept") + "short = F.apply\n"
+    other = "from m import short\ndef run(x):\n    return short(x, torch.ones(3))\n"
+    assert classes(source, {"n.py": other}) == {"kept": "RECOMPUTE"}
