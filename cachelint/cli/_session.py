@@ -17,6 +17,7 @@ from cachelint.cli._scope import Scope
 from cachelint.cli._status import UsageProblem, status
 from cachelint.config import ConfigError, Configs
 from cachelint.discover import Discovery
+from cachelint.report.text import plural
 from cachelint.runner import Options, Report
 from cachelint.source import SourceError, WriteRefused, encode, load, write_back
 
@@ -81,14 +82,16 @@ class Session:
         if STDIN in paths:
             raise UsageProblem("--add-noqa changes files; standard input is none")
         report = self.run(paths)
-        changed, refused = 0, []
+        changed, suppressed, refused = 0, 0, []
         for result in report.results:
             if not result.findings:
                 continue
             try:
                 source = load(os.path.abspath(result.path), result.path)
                 text = suppress.add_noqa(source, result.findings)
-                changed += text != source.text and write_back(source, text)
+                if write_back(source, text):
+                    changed += 1
+                    suppressed += len(result.findings)
             except WriteRefused as error:
                 refused.append(f"{error.path}: {error.message}")
             except (OSError, SourceError) as error:
@@ -97,7 +100,7 @@ class Session:
         for message in refused:
             tell(message)
         if not self._scope.quiet:
-            tell(f"suppressed {len(report.findings)} findings in {changed} files")
+            tell(f"suppressed {plural(suppressed, 'finding')} in {plural(changed, 'file')}")
         return status((), report.errors or refused)
 
     def write_baseline(self, paths: Sequence[str], target: str) -> int:
@@ -111,7 +114,7 @@ class Session:
             baseline.save(path, entries)
         self.complain(report)
         if not self._scope.quiet:
-            tell(f"{target}: accepts {len(report.findings)} findings")
+            tell(f"{target}: accepts {plural(len(report.findings), 'finding')}")
         return status((), report.errors)
 
     def fix(self, report: Report, *, unsafe: bool, write: bool, ask: Ask | None = None) -> Summary:
