@@ -107,8 +107,8 @@ def _guessed(value: Value, scopes: Sequence[Scope]) -> bool:
     for scope in scopes:
         symbols = scope.context.analysis.machine.symbols
         for one in values:
-            symbol = symbols.get(one.param) if one.param else None
-            if symbol is not None and symbol.kind in _LOOSE:
+            names = {one.param, *(root[2:] for root in one.roots if root.startswith("p:"))}
+            if any(name in symbols and symbols[name].kind in _LOOSE for name in names if name):
                 return True
     return False
 
@@ -174,6 +174,12 @@ def _doubt(value: Value, name: str) -> str:
         return ""
     if value.why is not None and any("numpy" in link.text for link in value.why.chain()):
         raise CannotPlan("it is an array of NumPy, and only tensors may be saved", "an array", name)
+    if value.why is not None and any(_generator_state(link.text) for link in value.why.chain()):
+        raise CannotPlan(
+            "it is the state of generators, which need not be one tensor (often a dict or a list)",
+            "generator state",
+            name,
+        )
     if value.kinds & UNKNOWN:
         raise CannotPlan("nothing shows whether it is a tensor, and nothing else may be saved", "unknown storage", name)
     if value.kinds & HOST:
@@ -181,6 +187,12 @@ def _doubt(value: Value, name: str) -> str:
             "on some path it may hold a host value, which save_for_backward does not take", "may be a host value", name
         )
     return "nothing but its name or its use suggests that it is a tensor" if value.sure == LOW else ""
+
+
+def _generator_state(text: str) -> bool:
+    """Whether a link of evidence names a call that gives states in some container: not ``get_rng_state``."""
+    made, _, what = text.partition(": ")
+    return what in ("a random draw", "generator state") and "state" in made and made != "get_rng_state"
 
 
 def _check_use(use: Use, routine: Routine) -> None:
