@@ -88,6 +88,14 @@ def layers(draw: st.DrawFn) -> str:
                     "writer",
                     "dead",
                     "mode",
+                    "tuple",
+                    "augmented",
+                    "inplace",
+                    "early",
+                    "property",
+                    "reset",
+                    "pull",
+                    "with",
                 ]
             )
         )
@@ -140,6 +148,40 @@ def layers(draw: st.DrawFn) -> str:
             )
             parts.out.append(f"self.{name} * 0.1")
             read = f"(self.{name} * self.{name}b)"
+        elif kind == "tuple":
+            parts.init.append(f"self.{name}b = None")
+            parts.forward.append(f"self.{name}, self.{name}b = {draw(st.sampled_from(CHEAP))}, x")
+            read = f"(self.{name} + self.{name}b)"
+        elif kind == "augmented":
+            parts.forward += [f"self.{name} = {draw(st.sampled_from(CHEAP))}", f"self.{name} = self.{name} + 1"]
+            if draw(st.booleans()):
+                parts.forward[-1] = f"self.{name} += 1"
+        elif kind == "inplace":
+            parts.forward += [
+                f"u{number} = x * 2",
+                f"self.{name} = {draw(st.sampled_from(['u', 'torch.exp(u', '(u']))}{number}",
+            ]
+            if "(" in parts.forward[-1]:
+                parts.forward[-1] += ")"
+            parts.forward.append(f"u{number}.add_(1)")
+        elif kind == "early":
+            parts.forward.append(f"self.{name} = {draw(st.sampled_from((*CHEAP, *DEAR, 'x')))}")
+            parts.forward += ["if not self.flag:", "    return x * 2"]
+        elif kind == "property":
+            parts.forward.append(f"self.{name} = {draw(st.sampled_from((*CHEAP, 'x')))}")
+            parts.helpers.append(f"@property\ndef shown_{name}(self):\n    return self.{name}")
+        elif kind == "reset":
+            parts.forward.append(f"self.{name} = {draw(st.sampled_from((*CHEAP, *DEAR, 'x')))}")
+            parts.helpers.append(f"def reset_{name}(self) -> None:\n    self.{name} = None")
+        elif kind == "pull":
+            parts.forward.append(f"self.{name} = {draw(st.sampled_from((*CHEAP, *DEAR, 'x')))}")
+            parts.helpers.append(f"def _pull_{name}(self, factor: float) -> Tensor:\n    return self.{name} * factor")
+            read = f"self._pull_{name}(0.5)"
+        elif kind == "with":
+            parts.forward += [
+                "with torch.no_grad():",
+                f"    self.{name} = {draw(st.sampled_from((*CHEAP, *DEAR, 'x')))}",
+            ]
         elif kind == "mode":
             parts.forward.append(f"self.{name} = x @ self.weight.value if self.training else x")
         else:
@@ -154,7 +196,7 @@ def layers(draw: st.DrawFn) -> str:
         if habit == "local":
             parts.backward.append(f"v{number} = {read}")
             read = f"v{number}"
-        elif habit == "guard" and kind in ("alias", "cheap", "dear", "chain"):
+        elif habit == "guard" and kind in ("alias", "cheap", "dear", "chain", "reset", "early"):
             parts.backward += [f"if self.{name} is None:", '    raise RuntimeError("backward before forward")']
         elif habit == "stale" and kind in ("alias", "kept") and signature != "none":
             parts.backward.append(f"x{number} = self.{name} if self.{name} is not None else x")
