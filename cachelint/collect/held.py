@@ -16,6 +16,7 @@ from cachelint.infer.values import (
     Partial,
     Seq,
     Value,
+    Why,
     carried,
     join,
     replace,
@@ -118,6 +119,18 @@ def slots(analysis: Analysis) -> list[tuple[Outside, Value]]:
         value = carried(tensors[0].value)  # type: ignore[arg-type]
         for store in tensors[1:]:
             value = join(value, carried(store.value))  # type: ignore[arg-type]
-        value = replace(value, kinds=value.kinds & ~HOST or value.kinds, ref=None, tags=value.tags | {"side-channel"})
-        found.append((tensors[0], value))
+        line = getattr(tensors[0].node, "lineno", 0)
+        why = Why(tensors[0].file, line, f"stored in `{name}`, which every call shares", value.why)
+        found.append(
+            (
+                tensors[0],
+                replace(
+                    value,
+                    kinds=value.kinds & ~HOST or value.kinds,
+                    ref=None,
+                    why=why,
+                    tags=value.tags | {"side-channel"},
+                ),
+            )
+        )
     return found
