@@ -46,8 +46,9 @@ def softmax_backward(grad: Tensor, y: Tensor, axis: int = -1) -> Tensor:
         from cachelint.runtime.layers.kernels import softmax as fused
 
         return fused.softmax_backward(grad, y)
-    product = grad * wide(y)
-    return (product - y * product.sum(axis, keepdim=True)).to(y.dtype)
+    y_wide = wide(y)
+    product = grad * y_wide
+    return torch.addcmul(product, y_wide, product.sum(axis, keepdim=True), value=-1).to(y.dtype)
 
 
 def reference(node: Softmax, x: Tensor) -> Tensor:

@@ -57,13 +57,14 @@ def layer_norm_backward(grad: Tensor, x: Tensor, gamma: Tensor, eps: float) -> t
         from cachelint.runtime.layers.kernels import layer_norm as fused
 
         return fused.layer_norm_backward(grad, x, gamma, eps)
-    g, x_wide = wide(grad), wide(x)
-    centred = x_wide - x_wide.mean(-1, keepdim=True)
-    r = torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
-    n = centred * r
-    d = g * gamma
-    dx = r * torch.addcmul(d - d.mean(-1, keepdim=True), n, (d * n).mean(-1, keepdim=True), value=-1)
-    return dx.to(x.dtype), sum_leading(g * n), sum_leading(g)
+    g, x_wide, gain = wide(grad), wide(x), wide(gamma)
+    variance, mean = torch.var_mean(x_wide, -1, correction=0, keepdim=True)
+    r = torch.rsqrt(variance + eps)
+    n = (x_wide - mean) * r
+    product = g * n
+    mean_d, mean_dn = (((t @ gain) / gain.numel()).unsqueeze(-1) for t in (g, product))
+    dx = r * torch.addcmul(g * gain - mean_d, n, mean_dn, value=-1)
+    return dx.to(x.dtype), sum_leading(product), sum_leading(g)
 
 
 def reference(node: LayerNormalization, x: Tensor) -> Tensor:
