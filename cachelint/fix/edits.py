@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cachelint.model import Applicability, Finding
@@ -61,7 +62,7 @@ class Text:
         return "".join([first, *self.lines[span.line : span.end_line - 1], last])
 
     def source(self, node: ast.AST, changes: dict[Span, str] | None = None) -> str:
-        """The text of a node, with stretches inside it replaced."""
+        """The text of a node, with stretches inside it replaced, and without the indentation of its first line."""
         own = self.span(node)
         pieces, line, column = [], own.line, own.column
         for span, code in sorted((changes or {}).items()):
@@ -69,7 +70,30 @@ class Text:
                 pieces += [self.between(Span(line, column, span.line, span.column)), code]
                 line, column = span.end_line, span.end_column
         pieces.append(self.between(Span(line, column, own.end_line, own.end_column)))
-        return "".join(pieces)
+        whole = self.lines[own.line - 1]
+        margin = whole[: len(whole) - len(whole.lstrip())]
+        return "".join(pieces).replace(f"\n{margin}", "\n") if margin else "".join(pieces)
+
+
+WIDTH = 110
+"""Columns after which a new statement is broken into several lines."""
+
+
+def laid_out(head: str, items: Sequence[str], tail: str, column: int) -> str:
+    """``head``, the items with commas, ``tail``: in one line, or in several where that would be too long.
+
+    ``head`` ends with the opening bracket, ``tail`` begins with the closing one; the statement stands at ``column``.
+    """
+    line = f"{head}{', '.join(items)}{tail}"
+    if column + len(line) <= WIDTH:
+        return line
+    indent = "    "  # the rewriter adds that of the block
+    rows = [indent]
+    for item in items:
+        if rows[-1] != indent and column + len(rows[-1]) + len(item) + 2 > WIDTH:
+            rows.append(indent)
+        rows[-1] += f"{'' if rows[-1] == indent else ' '}{item},"
+    return "\n".join([head, *rows, tail])
 
 
 # -- edits -----------------------------------------------------------------------------------------------------------

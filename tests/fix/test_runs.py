@@ -50,6 +50,8 @@ RUNS: dict[str, tuple[str, Callable[[], tuple[Any, ...]]]] = {
     "run": ("Run", lambda: (2, square(), square(1))),
     "run_beside_run": ("RunBesideRun", lambda: (square(), square(1), square(2))),
     "run_in_a_helper": ("RunInAHelper", lambda: (square(), square(1))),
+    "long_lists": ("LongLists", lambda: (square(), square(1), square(2), False)),
+    "spread_out": ("SpreadOut", lambda: (square(), square(1))),
     "run_on_some_paths": ("Conditional", lambda: (square(), square(1), True)),
     "setup": ("Setup", lambda: (square(), square(1), 2)),
     "shared_forward": ("Left", lambda: (square(),)),

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cachelint.fix.edits import After, Before, Edit, Extend, Replace, Rewrite, Span, Text
+from cachelint.fix.edits import WIDTH, After, Before, Edit, Extend, Replace, Rewrite, Span, Text, laid_out
 from cachelint.fix.functions.fields import CannotPlan
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import Routine, Use
@@ -163,7 +163,7 @@ class Reader:
                 self.lines = [line for line in self.lines if line != f"{local} = tuple({local})"]
                 self.at_top((f"{local} = {read}" if local in self.tuples else f"{local} = list({read})",))
                 return
-            self.at_top(() if not names else (f"{_targets(targets)} = {read}",))
+            self.at_top(() if not names else (self.unpacking(targets, read),))
             return
         targets_of = [_unpacking(statement, use.node) for statement, use in zip(statements, uses, strict=True)]
         if all(t is not None and not self.flow.nested(use.node) for t, use in zip(targets_of, uses, strict=True)):
@@ -182,12 +182,18 @@ class Reader:
                     old = [text.source(e) for e in known[0].elts]
                     self.dropped.add(statements[0])
                     every = [*names, *old] if front else [*old, *names]
-                    self.at_top((f"{_targets(every)} = {read}",))
+                    self.at_top((self.unpacking(every, read),))
                     return
             elif self.dominated(statements) and not self.lines:
                 self.extend(known, names, front)
                 return
         self.hoist(names, front, read)
+
+    def unpacking(self, names: Sequence[str], read: str) -> str:
+        """The statement that unpacks, in several lines where it is long."""
+        column = self.text.span(self.flow.node.body[0]).column
+        line = f"{_targets(names)} = {read}"
+        return line if column + len(line) <= WIDTH else laid_out("(", names, f") = {read}", column)
 
     def at_top(self, lines: Sequence[str]) -> None:
         """Statements in front of the first one of the body, ``self.lines`` behind them."""

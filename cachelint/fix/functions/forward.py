@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cachelint.fix.edits import After, Before, Edit, Extend, Replace, Rewrite, Span, Text
+from cachelint.fix.edits import After, Before, Edit, Extend, Replace, Rewrite, Span, Text, laid_out
 from cachelint.fix.functions.fields import CannotPlan
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import Routine, Use
@@ -282,6 +282,7 @@ class Site:
         receiver = self.routine.receiver
         arguments = tuple(slot.argument for slot in slots)
         flow = self.flow
+        column = self.text.span(flow.node.body[0]).column
         for call in place.dead:
             self.dropped.add(flow.statement(call))
         if place.kind == "extend":
@@ -293,9 +294,9 @@ class Site:
             old = [self.text.source(arg) for arg in place.calls[0].args]
             every = [*arguments, *old] if front else [*old, *arguments]
             self.dropped.add(flow.statement(place.calls[0]))
-            self.behind(place.index, (*self.counts, f"{receiver}.{api}({', '.join(every)})"))
+            self.behind(place.index, (*self.counts, laid_out(f"{receiver}.{api}(", every, ")", column)))
         elif place.kind == "after":
-            self.behind(place.index, (*self.counts, f"{receiver}.{api}({', '.join(arguments)})"))
+            self.behind(place.index, (*self.counts, laid_out(f"{receiver}.{api}(", arguments, ")", column)))
         else:
             self.collect(api, arguments, place, front)
 
@@ -311,19 +312,26 @@ class Site:
             waiting = flow.fresh("to_save", self.taken)
             self.taken.add(waiting)
             for call in place.calls:
-                items = ", ".join(self.text.source(arg) for arg in call.args)
-                comma = "," if len(call.args) == 1 else ""
-                self.edits.append(Rewrite(self.text.span(flow.statement(call)), (f"{waiting} = ({items}{comma})",)))
+                own = self.text.span(flow.statement(call))
+                items = [self.text.source(arg) for arg in call.args]
+                code = (
+                    f"{waiting} = ({items[0]},)"
+                    if len(items) == 1
+                    else laid_out(f"{waiting} = (", items, ")", own.column)
+                )
+                self.edits.append(Rewrite(own, (code,)))
             before, end = flow.surely({flow.statement(call) for call in place.calls})
             if end is False or not all(before.get(item, False) for item in flow.returns):
                 self.inits.append(f"{waiting} = ()")
             every = [*every, f"*{waiting}"] if front else [f"*{waiting}", *every]
-        line = (*self.counts, f"{receiver}.{api}({', '.join(every)})")
+        head = f"{receiver}.{api}("
         for item in flow.returns:
-            self.edits.append(Before(self.text.span(item), line))
+            span = self.text.span(item)
+            self.edits.append(Before(span, (*self.counts, laid_out(head, every, ")", span.column))))
         _, end = flow.surely(set())
         if end is not None:
-            self.edits.append(After(self.text.span(flow.node.body[-1]), line))
+            span = self.text.span(flow.node.body[-1])
+            self.edits.append(After(span, (*self.counts, laid_out(head, every, ")", span.column))))
 
     def finish(self) -> list[Edit]:
         """All edits of this side."""
