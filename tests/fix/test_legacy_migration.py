@@ -40,7 +40,7 @@ LEGACY = ROOT / "fixtures" / "legacy"
 PACKAGE = "migrated_layers"
 FILES = sorted(p.relative_to(LEGACY).as_posix() for p in LEGACY.rglob("*.py") if not p.name.startswith("_"))
 RUNNABLE = [name for name in FILES if "def example" in (LEGACY / name).read_text()]
-NO_RECURRENCE = {"recurrent/simple_rnn.py", "core/mat_mul_nbits.py"}
+OUTLIVING = {"recurrent/simple_rnn.py", "core/mat_mul_nbits.py"}
 """What these keep outlives the step: it is not handed to the saver, but kept by Persistent."""
 
 
@@ -161,7 +161,8 @@ def test_outputs_and_gradients_are_the_same_to_the_bit(migration: Migration, nam
         for seed in (0, 1):
             assert same(plain(old, seed), plain(new, seed))
             a, b = two_steps(old, seed), two_steps(new, seed)
-            assert same(a.first, b.first) and same(a.second, b.second)
+            assert same(a.first, b.first)
+            assert same(a.second, b.second)
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
@@ -240,7 +241,7 @@ def test_what_is_saved_is_really_handed_over(migration: Migration) -> None:
 
 
 def test_what_outlives_the_step_survives_it(migration: Migration) -> None:
-    for name in sorted(NO_RECURRENCE):
+    for name in sorted(OUTLIVING):
         for _, new in examples(migration, name):
             assert recorded(new, training=True).saved == ()
             trial = under_reset(new, steps=2, inputs_in_arena=True)
