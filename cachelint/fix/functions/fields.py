@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cachelint.fix.functions.scope import BACKWARD, JVP, Routine, Scope, Use
 from cachelint.infer.optable import operators
-from cachelint.infer.values import DEVICE, HOST, LOW, NONE, UNKNOWN, Inst, Seq, Value, join
+from cachelint.infer.values import DEVICE, HIGH, HOST, LOW, NONE, UNKNOWN, Inst, Seq, Value, join
 from cachelint.model import Finding
 
 
@@ -70,6 +70,8 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
     _check_foreign(name, value, scopes)
     routines = list(routines)
     doubt = _doubt(value, name)
+    if not doubt and value.sure != HIGH and not value.ref and not _used_as_tensor(name, routines):
+        doubt = "the evidence that it is a tensor is thin, and backward does nothing that only tensors can"
     if not doubt and _guessed(value, scopes) and not _used_as_tensor(name, routines):
         doubt = "it comes out of a mixed list or of unknown code, and backward does nothing that only tensors can"
     for routine in routines:
