@@ -213,6 +213,14 @@ def test_add_noqa(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert places(capsys.readouterr().out)[0].endswith("CL001")
 
 
+@pytest.mark.parametrize("option", ["-o", "--output-file", "--write-baseline"])
+def test_no_report_replaces_source(project: Path, capsys: pytest.CaptureFixture[str], option: str) -> None:
+    before = (project / "ops.py").read_bytes()
+    assert check(option, "ops.py") == 2
+    assert "ops.py: is named like source code" in capsys.readouterr().err
+    assert (project / "ops.py").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -53,11 +53,18 @@ def write(pieces: Iterable[str], output_file: str | None = None) -> None:
             silence_stdout()
             raise UsageProblem(f"standard output: can't be written: {error.strerror or error}") from error
         return
+    not_over_source(output_file)
     try:
         with open(output_file, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
             file.writelines(pieces)
     except OSError as error:
         raise UsageProblem(f"{output_file}: can't be written: {error.strerror or error}") from error
+
+
+def not_over_source(target: str) -> None:
+    """Raise UsageProblem for a target with the name of source code: a path too many after ``-o`` would be gone."""
+    if target.endswith((".py", ".pyi", ".ipynb")):
+        raise UsageProblem(f"{target}: is named like source code, which a report must not replace")
 
 
 def write_bytes(content: bytes) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cachelint import cache as caching
 from cachelint import runner, suppress
-from cachelint.cli._console import is_terminal, tell
+from cachelint.cli._console import is_terminal, not_over_source, tell
 from cachelint.cli._progress import progress_bar
 from cachelint.cli._scope import Scope
 from cachelint.cli._status import UsageProblem, status
@@ -105,6 +105,7 @@ class Session:
 
     def write_baseline(self, paths: Sequence[str], target: str) -> int:
         """Accept today's findings. The exit status."""
+        not_over_source(target)
         with _usage():
             report = self._examine(self._cwd, list(paths) or ["."], self._standard_input(paths))
             from cachelint import baseline
