@@ -650,3 +650,26 @@ def test_a_cross_step_cache_that_others_read_stays() -> None:
     )
     outcome = fixed(before, other="from layers import Layer\n\n\ndef state(layer: Layer):\n    return layer.state\n")
     assert [r.kind for r in outcome.refused if r.finding.code == "CL107"] == ["read from outside"]
+
+
+def test_an_input_changed_through_a_kept_view_is_not_derived_from() -> None:
+    """``+=`` on a field that is a view of the input writes into the input."""
+    before = NODE + code(
+        """
+        class Layer(Node):
+            def forward(self, x):
+                self._angles(x)
+                self.view = x.reshape(-1)
+                self.view += 1
+                return x * self.cos
+
+            def backward(self, grad, x):
+                return (grad * (self.cos + self.sin + self.view.sum()),)
+
+            def _angles(self, x):
+                self.cos = x.cos()
+                self.sin = x.sin()
+        """
+    )
+    text = fixed(before).text
+    assert "self.save_for_backward(self.cos, self.sin)" in text

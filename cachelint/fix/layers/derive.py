@@ -45,9 +45,10 @@ def derivable(view: ClassView, wanted: Sequence[str], live: Mapping[str, str]) -
         if problem:
             why[name] = problem
             left.remove(name)
+    changed = changed_inputs(view)
     for writer in _writers(view, left):
         group = _by_writer(view, writer, left, live)
-        if group is not None:
+        if group is not None and not changed.intersection(group.inputs):
             groups.append(group)
             left = [name for name in left if name not in group.fields]
     group = _by_slice(view, left, live, why)
@@ -128,13 +129,59 @@ def _pure(view: ClassView, method: MethodView, fields: set[str], seen: set[str])
     return all(name in view.methods and _pure(view, view.methods[name], set(), seen) for name in method.calls)
 
 
+def changed_inputs(view: ClassView) -> frozenset[str]:
+    """Parameters of forward whose content it changes in place, also through a view that it keeps in a field."""
+    log = view.context.analysis.log
+    roots: set[str] = set()
+    for mutation in log.mutations:
+        if mutation.phase == "forward":
+            roots |= carried(mutation.value).roots
+    for name, uses in view.fields.items():
+        if any(FORWARD in use.method.roles and _changes(use) for use in uses):
+            for write in log.writes:
+                if write.field == name and write.phase == "forward":
+                    roots |= carried(write.value).roots
+    return frozenset(root[2:] for root in roots if root.startswith("p:"))
+
+
+def _changes(use: Use) -> bool:
+    """``self.f += 1``, ``self.f[0] = 1``, ``self.f.add_(1)``."""
+    if use.kind == "change" or isinstance(use.statement, ast.AugAssign):
+        return True
+    above = use.method.flow.parents.get(use.node)
+    return isinstance(above, ast.Attribute) and above.attr.endswith("_") and not above.attr.startswith("_")
+
+
 def constant(view: ClassView, name: str) -> bool:
     """Whether a field is a host value that only the constructor sets."""
     stores = view.of(name, "store", "change", "delete")
     if not stores or any(use.method.name != "__init__" for use in stores):
         return False
+    if all(_host_parameter(use.method, use.value) for use in stores):
+        return True
     value = view.context.analysis.log.initial.get(name)
     return value is not None and not carried(value).kinds & (DEVICE | UNKNOWN)
+
+
+def _host_parameter(method: MethodView, value: ast.expr | None) -> bool:
+    """Whether a value is a number, a string or a truth value by its looks: a literal, or a parameter of that kind."""
+    if isinstance(value, ast.Constant):
+        return value.value is not None
+    if not isinstance(value, ast.Name) or value.id in method.flow.bindings:
+        return False
+    spec = method.node.args
+    every = [*spec.posonlyargs, *spec.args]
+    defaults = [*[None] * (len(every) - len(spec.defaults)), *spec.defaults]
+    pairs = [*zip(every, defaults, strict=True), *zip(spec.kwonlyargs, spec.kw_defaults, strict=True)]
+    for parameter, default in pairs:
+        if parameter.arg == value.id:
+            named = isinstance(parameter.annotation, ast.Name) and parameter.annotation.id in _HOST_TYPES
+            literal = isinstance(default, ast.Constant) and default.value is not None and parameter.annotation is None
+            return named or literal
+    return False
+
+
+_HOST_TYPES = frozenset(("int", "float", "bool", "str"))
 
 
 # -- slices of forward ------------------------------------------------------------------------------------------------
@@ -208,7 +255,15 @@ def _slicer(view: ClassView, writes: Mapping[str, Use]) -> Slicer:
         assert use.value is not None
         fields[name] = (use.value, use.statement)
     kinds = input_kinds(scope, routine)
-    return Slicer(routine, kinds, frozenset(), changed_in_place(scope, routine), frozenset(), dotted, fields)
+    return Slicer(
+        routine,
+        kinds,
+        frozenset(),
+        changed_in_place(scope, routine) | changed_inputs(view),
+        frozenset(),
+        dotted,
+        fields,
+    )
 
 
 # -- code --------------------------------------------------------------------------------------------------------------
