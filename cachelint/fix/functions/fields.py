@@ -70,9 +70,10 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
     _check_foreign(name, value, scopes)
     routines = list(routines)
     doubt = _doubt(value, name)
-    if not doubt and value.sure != HIGH and not value.ref and not _used_as_tensor(name, routines):
+    thin = value.sure != HIGH or _told_by_callers(value)
+    if not doubt and thin and not value.ref and not _used_as_tensor(name, routines, value):
         doubt = "the evidence that it is a tensor is thin, and backward does nothing that only tensors can"
-    if not doubt and _guessed(value, scopes) and not _used_as_tensor(name, routines):
+    if not doubt and _guessed(value, scopes) and not _used_as_tensor(name, routines, value):
         doubt = "it comes out of a mixed list or of unknown code, and backward does nothing that only tensors can"
     for routine in routines:
         for use in routine.uses:
@@ -115,14 +116,20 @@ def _guessed(value: Value, scopes: Sequence[Scope]) -> bool:
     return False
 
 
-def _used_as_tensor(name: str, routines: Sequence[Routine]) -> bool:
-    """Whether backward does something with the field, or with each item of it, that only tensors can do."""
+def _told_by_callers(value: Value) -> bool:
+    """Whether all that is known of a value is what some caller passes: a list of tensors looks like a tensor there."""
+    return value.why is not None and value.why.before is None and value.why.text.startswith("a caller passes")
+
+
+def _used_as_tensor(name: str, routines: Sequence[Routine], value: Value) -> bool:
+    """Whether backward does something with the field, or with each item of it, that only tensors can do; or forward
+    with the parameter that it is."""
     table = operators()
     for routine in routines:
-        if not routine.roles & {BACKWARD, JVP}:
-            continue
         flow = routine.flow
         nodes: list[ast.expr] = [use.node for use in routine.of("load", name)]
+        if not routine.roles & {BACKWARD, JVP}:
+            nodes += flow.loads(value.param) if value.param in flow.parameters and value.param else []
         for node in list(nodes):
             parent = flow.parents.get(node)
             target: ast.expr | None = None
