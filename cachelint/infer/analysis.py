@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from dataclasses import dataclass
 
 from cachelint.collect.log import ReceiverLog
@@ -10,7 +11,7 @@ from cachelint.collect.types import Method, Unit
 from cachelint.index.project import Project
 from cachelint.infer import callers
 from cachelint.infer.annotations import Reader
-from cachelint.infer.machine import Exhausted, Machine
+from cachelint.infer.machine import Exhausted, Machine, decided
 from cachelint.infer.names import suggests
 from cachelint.infer.symbols import DECISIVE, FAIR, HINT, STRONG, WEAK, Outcome, Symbol, settle
 from cachelint.infer.values import (
@@ -58,7 +59,7 @@ def analyse(unit: Unit, project: Project) -> Analysis:
         return Analysis(unit, Machine(project), None, ())  # listed, not judged
     first = _interpret(unit, project, {})
     settled = _settle(unit, first, project)
-    if not settled or not _undecided(first):
+    if not settled or _substituted(first, settled) or not _undecided(first):
         return first
     return _interpret(unit, project, settled, first)
 
@@ -72,6 +73,46 @@ def _undecided(first: Analysis) -> bool:
     if log.fetches and any(s.value is not None and carried(s.value).kinds & UNKNOWN for s in log.stores):
         return True
     return any(value.kinds & UNKNOWN for save in log.saves for value in save.values) or first.machine.exhausted
+
+
+def _substituted(first: Analysis, settled: dict[str, Outcome]) -> bool:
+    """Put the outcome in place of every symbol that is kept or saved as it is.
+
+    Most of what is unknown after the first pass is a parameter kept unchanged: no second pass is needed to say what it
+    is. False, and nothing changed, where something derived from an unknown value is kept.
+    """
+    log = first.log
+    if first.machine.exhausted or log.fetches or log.stores:
+        return False
+    writes = [(write, _known(write.value, settled)) for write in log.writes]
+    saves = [(save, [_known(value, settled) for value in save.values]) for save in log.saves]
+    if any(value is None for _, value in writes) or any(value is None for _, row in saves for value in row):
+        return False
+    log.writes = [dataclasses.replace(w, value=v) if v is not w.value else w for w, v in writes if v is not None]
+    log.saves = [dataclasses.replace(s, values=tuple(v for v in row if v is not None)) for s, row in saves]
+    first.machine.settled = settled
+    return True
+
+
+def _known(value: Value, settled: dict[str, Outcome], depth: int = 0) -> Value | None:
+    """The value with its symbols replaced by what they turned out to be, None where that does not decide it."""
+    ref = value.ref
+    if isinstance(ref, Seq) and not value.kinds & UNKNOWN and depth < 4:
+        if not any(carried(item).kinds & UNKNOWN for item in ref.each()):
+            return value
+        items = None if ref.items is None else [_known(item, settled, depth + 1) for item in ref.items]
+        rest = None if ref.rest is None else _known(ref.rest, settled, depth + 1)
+        if ref.keys or (items is not None and None in items) or (ref.rest is not None and rest is None):
+            return None
+        known = None if items is None else [item for item in items if item is not None]
+        return replace(value, ref=Seq(known, rest, None, ref.mutable, ref.shared))
+    if not carried(value).kinds & UNKNOWN:
+        return value
+    outcome = settled.get(value.param) if value.param is not None else None
+    if outcome is None or not outcome.kinds or value.cost != LIVE or isinstance(ref, (Seq, Inst)):
+        return None
+    known_value = decided(value, outcome)
+    return replace(known_value, kinds=known_value.kinds | NONE) if value.kinds & NONE else known_value
 
 
 # -- one pass --------------------------------------------------------------------------------------------------------

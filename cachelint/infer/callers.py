@@ -11,8 +11,8 @@ from cachelint.index.chunks import Chunk
 from cachelint.index.module import FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
 from cachelint.infer.machine import Exhausted, Machine
-from cachelint.infer.symbols import STRONG, settle
-from cachelint.infer.values import DEVICE, HOST, NONE, UNKNOWN, Inst, Seq, Value, Why
+from cachelint.infer.symbols import STRONG, WEAK, settle
+from cachelint.infer.values import DEVICE, HOST, LOW, NONE, UNKNOWN, Inst, Seq, Value, Why
 
 MAX_FILES = 6
 MAX_SITES = 8
@@ -150,6 +150,63 @@ def _run(
     owner: object,
     calls: list[ast.Call],
 ) -> None:
+    runner = _interpreted(project, module, function, owner, calls)
+    open_: dict[str, list[str]] = {}
+    for call in calls:
+        for args, kwargs in runner.call_hook[id(call)]:
+            for name, value in _paired(unit, machine, args, kwargs):
+                if not _note_argument(machine, runner, module, call, name, value) and _is_parameter(value, runner):
+                    open_.setdefault(value.param or "", []).append(name)
+    if open_ and owner is None:
+        _note_wrapper(machine, project, module, function, open_)
+
+
+def _is_parameter(value: Value, runner: Machine) -> bool:
+    symbol = runner.symbols.get(value.param or "")
+    return symbol is not None and symbol.kind == "param" and value.ref is None
+
+
+def _note_wrapper(
+    machine: Machine, project: Project, module: ModuleInfo, function: FunctionNode, open_: dict[str, list[str]]
+) -> None:
+    """What the callers of a wrapper pass for parameters that it hands on and does not use itself.
+
+    ``open_`` names forward's parameters by the wrapper's.
+    """
+    name = function.name
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    sites = 0
+    for path in [module.path, *(p for p in project.mentioning(f"{name}(".encode())[:12] if p != module.path)]:
+        other = project.module(path)
+        if other is None or sites >= MAX_SITES:
+            return
+        if other is not module:
+            found = project.resolve(other, name)
+            if found is None or found.binding is not function:
+                continue
+        for chunk in other.chunks:
+            if f"{name}(" not in chunk.text or sites >= MAX_SITES:
+                continue
+            with suppress(SyntaxError):
+                for statement in other.statements(chunk):
+                    for caller, owner, calls in _enclosing(statement, name, other, bare=True):
+                        if caller is None or caller is function:
+                            continue
+                        sites += len(calls)
+                        runner = _interpreted(project, other, caller, owner, calls)
+                        for call in calls:
+                            for args, kwargs in runner.call_hook[id(call)]:
+                                for own, value in [*zip(names, args, strict=False), *kwargs.items()]:
+                                    if "starred" in value.tags:
+                                        break
+                                    for target in open_.get(own, ()):
+                                        _note_argument(machine, runner, other, call, target, value)
+
+
+def _interpreted(
+    project: Project, module: ModuleInfo, function: FunctionNode, owner: object, calls: list[ast.Call]
+) -> Machine:
+    """Run a function for the arguments of some calls in it."""
     from cachelint.collect.types import Method
     from cachelint.infer.analysis import _parameters
 
@@ -169,9 +226,7 @@ def _run(
     _docstring(function, runner)
     with suppress(Exhausted, RecursionError):
         runner.run(function, module, env, owner=info, self_name=names[0] if skip else "", entry=True)
-    for call in calls:
-        for args, kwargs in runner.call_hook[id(call)]:
-            _note_arguments(unit, machine, runner, module, call, args, kwargs)
+    return runner
 
 
 _TENSOR_WORDS = ("tensor", "ndarray", "array")
@@ -205,15 +260,8 @@ def runner_path(runner: Machine, path: str) -> str:
     return path
 
 
-def _note_arguments(
-    unit: Unit,
-    machine: Machine,
-    runner: Machine,
-    module: ModuleInfo,
-    call: ast.Call,
-    args: list[Value],
-    kwargs: dict[str, Value],
-) -> None:
+def _paired(unit: Unit, machine: Machine, args: list[Value], kwargs: dict[str, Value]) -> list[tuple[str, Value]]:
+    """The arguments of one ``apply`` with forward's parameters."""
     method = unit.forward[0]
     names = [a.arg for a in (*method.node.args.posonlyargs, *method.node.args.args)]
     has_receiver = not (unit.setup and names and names[0] not in ("ctx", "self", "context", "_ctx"))
@@ -226,18 +274,26 @@ def _note_arguments(
         for number, value in enumerate(args[len(names) :]):
             place = f"*{vararg.arg}[{number}]"
             pairs.append((place if place in machine.symbols else f"*{vararg.arg}", value))
-    for name, value in pairs:
-        symbol = machine.symbols.get(name)
-        if symbol is None:
-            continue
-        kinds = _kinds(value, runner)
-        if kinds & NONE:
-            symbol.optional = True
-        where = Why(module.path, call.lineno, f"a caller passes {_spoken(kinds)} for `{name}`")
-        if kinds & DEVICE:
-            symbol.note(DEVICE, STRONG, where)
-        elif kinds & HOST and not kinds & UNKNOWN:
-            symbol.note(HOST, STRONG, where)
+    return pairs
+
+
+def _note_argument(
+    machine: Machine, runner: Machine, module: ModuleInfo, call: ast.Call, name: str, value: Value
+) -> bool:
+    """Note what one argument shows about a parameter; False when it shows nothing."""
+    symbol = machine.symbols.get(name)
+    if symbol is None:
+        return True
+    kinds = _kinds(value, runner)
+    if kinds & NONE:
+        symbol.optional = True
+    where = Why(module.path, call.lineno, f"a caller passes {_spoken(kinds)} for `{name}`")
+    strength = WEAK if value.sure == LOW and not value.kinds & UNKNOWN else STRONG
+    if kinds & DEVICE:
+        symbol.note(DEVICE, strength, where)
+    elif kinds & HOST and not kinds & UNKNOWN:
+        symbol.note(HOST, strength, where)
+    return bool(kinds & DEVICE) or not kinds & UNKNOWN
 
 
 def _kinds(value: Value, runner: Machine) -> int:

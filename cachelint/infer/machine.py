@@ -136,12 +136,7 @@ class Machine(Expressions, Calls):
             sure = LOW
             kinds = UNKNOWN | (NONE if known.optional else 0)
             return Value(kinds, cost, deps, roots, name, None, outcome.why if outcome else None, sure)
-        if not outcome.kinds & DEVICE:
-            roots = frozenset()
-        tags = frozenset(("handle",)) if outcome.handle else frozenset()
-        if outcome.foreign_only:
-            tags |= {"foreign-only"}
-        return Value(outcome.kinds, cost, deps, roots, name, None, outcome.why, outcome.sure, tags)
+        return decided(Value(outcome.kinds, cost, deps, roots, name), outcome)
 
     def note(self, value: Value, side: int, strength: int, node: ast.AST, text: str) -> None:
         """Evidence about the symbol that ``value`` is, if it is one."""
@@ -890,6 +885,24 @@ def _merge(mine: dict[str, Value], other: dict[str, Value], missing: str | None)
             if name not in other:
                 result[name] = value.tagged(missing)
     return result
+
+
+def decided(value: Value, outcome: Outcome) -> Value:
+    """A symbol's value once its evidence is weighed: what holds no tensor has no storage either."""
+    tags = value.tags | {"handle"} if outcome.handle else value.tags
+    if outcome.foreign_only:
+        tags |= {"foreign-only"}
+    return Value(
+        outcome.kinds,
+        value.cost,
+        value.deps,
+        value.roots if outcome.kinds & DEVICE else frozenset(),
+        value.param,
+        None,
+        outcome.why,
+        outcome.sure,
+        tags,
+    )
 
 
 def join_deps(values: Iterable[Value]) -> frozenset[str]:

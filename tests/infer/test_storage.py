@@ -313,3 +313,20 @@ def test_callers_of_an_imported_alias_are_callers() -> None:
     source = function("ctx.kept = kept\nreturn external(x, kept)", "kept", "x: Tensor, kept") + "short = F.apply\n"
     other = "from m import short\ndef run(x):\n    return short(x, torch.ones(3))\n"
     assert classes(source, {"n.py": other}) == {"kept": "RECOMPUTE"}
+
+
+@pytest.mark.parametrize(("held", "cls"), [("1 if on else 0", "SAFE"), ("torch.ones(4)", "RECOMPUTE")])
+def test_callers_of_a_wrapper_speak_for_what_it_only_hands_on(held: str, cls: str) -> None:
+    source = function("ctx.bias = bias\nreturn external(x, bias)", "bias", "x, bias") + textwrap.dedent(
+        f"""
+        def wrapped(x, second):
+            return F.apply(x, second)
+        class Layer(nn.Module):
+            def __init__(self, on=True):
+                super().__init__()
+                self.second = {held}
+            def forward(self, x):
+                return wrapped(x, self.second)
+        """
+    )
+    assert classes(source) == {"bias": cls}
