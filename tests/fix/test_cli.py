@@ -374,6 +374,21 @@ def test_deep_nesting_is_fixed_or_refused_and_the_rest_goes_on(folder: Path, dep
     assert done.exit_code == 0 or "a.py:7: CL101 `x` refused: " in done.stdout or "a.py:1: " in done.stderr
 
 
+@pytest.mark.parametrize("read", ["ctx.x", "getattr(ctx, 'x')", "2 * ctx.x"])
+@pytest.mark.parametrize("method", ["forward", "backward"])
+def test_what_is_added_in_place_is_read_anew(folder: Path, read: str, method: str) -> None:
+    """`y += ctx.x` reads the attribute; only on the left of `+=` is it written as well."""
+    at = {"forward": "        return x * x\n", "backward": "        return 2 * g * ctx.x\n"}[method]
+    name = {"forward": "y = x * x", "backward": "y = 2 * g * ctx.x"}[method]
+    changed = f"        {name}\n        y += {read}\n        return y\n"
+    (folder / "a.py").write_text(BAD.replace(at, changed))
+    assert run("fix", "a.py").exit_code == 0
+    text = (folder / "a.py").read_text()
+    assert "ctx.x" not in text
+    assert "getattr" not in text
+    assert "y += " in text
+
+
 def test_a_crash_on_one_file_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = api.fix_text
 

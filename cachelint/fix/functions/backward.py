@@ -102,8 +102,9 @@ class Reader:
         loads = self.routine.of("load", name)
         self.loads += [use.node for use in loads]
         for use in loads:
-            if isinstance(flow.parents.get(use.node), ast.AugAssign):
-                continue
+            parent = flow.parents.get(use.node)
+            if isinstance(parent, ast.AugAssign) and parent.target is use.node:
+                continue  # `ctx.x += g` is among the stores too; `g += ctx.x` is not
             self.edits.append(Replace(self.text.span(use.node), code))
         last = max(((use.node.lineno, use.node.col_offset) for use in loads), default=(0, 0))
         for use in self.routine.of("store", name):

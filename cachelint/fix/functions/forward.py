@@ -245,7 +245,8 @@ class Site:
     def replace_loads(self, name: str, code: str) -> None:
         """Reads of the attribute in forward become reads of a local."""
         for use in self.routine.of("load", name):
-            if not isinstance(self.flow.parents.get(use.node), ast.AugAssign):
+            parent = self.flow.parents.get(use.node)
+            if not (isinstance(parent, ast.AugAssign) and parent.target is use.node):
                 self.edits.append(Replace(self.text.span(use.node), code))
 
     def ensure(self, local: str, statements: Sequence[ast.stmt], place: Placement, empty: str = "None") -> None:
