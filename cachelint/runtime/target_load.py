@@ -84,7 +84,7 @@ def _imported(head: str, rewritten: Mapping[str, str]) -> ModuleType:
         if error.name and f"{dotted}.".startswith(f"{error.name}."):
             raise TargetError(f"{head}: there is no module {error.name!r}") from error
         raise TargetError(f"{short(head)}: importing it raised {describe(error)}") from error
-    except Exception as error:  # whatever importing runs into
+    except (Exception, SystemExit) as error:  # whatever importing runs into
         raise TargetError(f"{short(head)}: importing it raised {describe(error)}") from error
 
 
@@ -117,7 +117,11 @@ def _run_file(path: Path, rewritten: Mapping[str, str]) -> ModuleType:
 
 
 def _loader(name: str, path: str, rewritten: Mapping[str, str]) -> importlib.machinery.SourceFileLoader:
-    return _Rewritten(name, path, rewritten[path]) if path in rewritten else importlib.machinery.SourceFileLoader(name, path)
+    return (
+        _Rewritten(name, path, rewritten[path])
+        if path in rewritten
+        else importlib.machinery.SourceFileLoader(name, path)
+    )
 
 
 class _Rewritten(importlib.machinery.SourceFileLoader):

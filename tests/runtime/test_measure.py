@@ -132,6 +132,8 @@ def test_targets_that_can_not_be_used_say_why(code: Any) -> None:
         load(code("1 / 0\n"))
     with pytest.raises(TargetError, match="importing it raised SyntaxError"):
         load(code("def\n"))
+    with pytest.raises(TargetError, match="importing it raised SystemExit"):
+        load(code("raise SystemExit(0)\n"))
     with pytest.raises(TargetError, match="give its arguments with --input"):
         load(f"{path}:f").ready(Setup())
     with pytest.raises(TargetError, match=r"its constructor raised ZeroDivisionError at .*:5"):
