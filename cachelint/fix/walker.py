@@ -150,7 +150,7 @@ class _Walker(cst.CSTVisitor):
                 self.known.add(arg.value)
         return True
 
-    def visit_Comparison(self, node: cst.Comparison) -> None:  # noqa: N802, D102
+    def visit_Comparison(self, node: cst.Comparison) -> None:
         only = node.comparisons[0] if len(node.comparisons) == 1 else None
         if self.is_receiver(node.left) and only is not None and isinstance(only.operator, (cst.Is, cst.IsNot)):
             if isinstance(only.comparator, cst.Name) and only.comparator.value == "None":
