@@ -552,7 +552,10 @@ def _is_small(name: str, args: list[Value]) -> bool:
         return True
     if name.endswith("_like") or not args:
         return False
-    sizes = [size for arg in args for size in (arg.ref.each() if isinstance(arg.ref, Seq) else [arg])]
+    given = args[1:] if name.startswith("new_") else args  # behind the receiver
+    sizes = [size for arg in given for size in (arg.ref.each() if isinstance(arg.ref, Seq) else [arg])]
+    if not sizes:
+        return False
     total = 1
     for size in sizes:
         if not isinstance(size.const, int):
