@@ -119,7 +119,9 @@ def examine(folder: Path, codes: tuple[str, ...], timed: bool) -> Result:
         left = [f for f in again if f.fix is not None and f.fix.applicability is Applicability.SAFE]
         barred = {(r.finding.path, r.finding.field) for r in summary.refused}
         result.faults += [
-            f"{f.path}:{f.line}: {f.code} `{f.field}` could still be fixed" for f in left if (f.path, f.field) not in barred
+            f"{f.path}:{f.line}: {f.code} `{f.field}` could still be fixed"
+            for f in left
+            if (f.path, f.field) not in barred
         ]
         if fix_all(copy, codes, unsafe=False).changed:
             result.faults.append("a second fix changes something")
