@@ -84,6 +84,8 @@ def _substituted(first: Analysis, settled: dict[str, Outcome]) -> bool:
     log = first.log
     if first.machine.exhausted or log.fetches or log.stores:
         return False
+    if any(b.value.kinds & UNKNOWN and b.value.param is None for b in log.bindings):
+        return False  # a local that is derived from something unknown: the rules about lifetimes want to know
     writes = [(write, _known(write.value, settled)) for write in log.writes]
     saves = [(save, [_known(value, settled) for value in save.values]) for save in log.saves]
     if any(value is None for _, value in writes) or any(value is None for _, row in saves for value in row):
