@@ -42,9 +42,7 @@ def wants(raw: bytes, settings: Settings) -> bool:
     return b"def forward" in raw or (b"forward" in raw and _FORWARD.search(raw) is not None)
 
 
-def examine(
-    module: ModuleInfo, shown: str, project: Project, settings: Settings
-) -> tuple[FileContext, list[Finding]]:
+def examine(module: ModuleInfo, shown: str, project: Project, settings: Settings) -> tuple[FileContext, list[Finding]]:
     """The interpreted types of a module, and what the rules find in them. Raises SyntaxError."""
     findings: list[Finding] = []
     contexts: list[TypeContext] = []

@@ -93,10 +93,8 @@ def _measured(before: str, after: str | None, fix: bool, fixer: str | None, opti
     old = load(before)
     value, _ = old.ready(plan.setup)
     files = measure_fix.files_of(old, value)
-    if options["owners"]:
-        owners = tuple(measure_fix.owners_named(each) for each in options["owners"])
-    else:
-        owners = measure_fix.flagged(files)
+    named = tuple(measure_fix.owners_named(each) for each in options["owners"])
+    owners = named or measure_fix.flagged(files)
     new = load(after) if after is not None else None
     if fix or fixer:
         chosen = measure_fix.fixer_named(fixer) if fixer else measure_fix.shipped_fixer()

@@ -115,7 +115,11 @@ class Target:
         return made
 
     def _call(
-        self, function: Callable[..., Any], given: Mapping[str, Any], what: str, options: Mapping[str, Any] | None = None
+        self,
+        function: Callable[..., Any],
+        given: Mapping[str, Any],
+        what: str,
+        options: Mapping[str, Any] | None = None,
     ) -> Any:
         try:
             names = inspect.signature(function).parameters
@@ -146,7 +150,7 @@ def describe(error: BaseException) -> str:
 
 def tensors_named(value: Any, inputs: Sequence[Any]) -> dict[str, Tensor]:
     """The tensors that are there before a run: those that the target reaches, and the inputs, by name."""
-    found = {}
+    found: dict[str, Tensor] = {}
     for index, argument in enumerate(inputs):
         found.update(named_tensors(argument, f"input {index}"))
     found.update(reach(value, "self" if not inspect.isroutine(value) else getattr(value, "__name__", "function")))

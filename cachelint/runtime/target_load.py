@@ -147,7 +147,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         """The ordinary spec, with the other loader where the file is rewritten."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is None or spec.origin not in self._rewritten:
+        if spec is None or spec.origin is None or spec.origin not in self._rewritten:
             return None
         spec.loader = _loader(fullname, spec.origin, self._rewritten)
         return spec

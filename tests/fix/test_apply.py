@@ -15,7 +15,7 @@ from cachelint.settings import Settings
 from tests.fix.differential import HERE, fixed, source_of
 from tests.fix.test_pairs import DATA
 
-SURE_AND_UNSURE = '''\
+SURE_AND_UNSURE = """\
 from torch.autograd import Function
 
 from elsewhere import gather
@@ -31,7 +31,7 @@ class Fn(Function):
     @staticmethod
     def backward(ctx, g):
         return gather(g @ ctx.y, ctx.mask), None
-'''
+"""
 
 
 def test_safe_and_unsafe_fields_of_a_type_are_planned_apart() -> None:
@@ -62,7 +62,9 @@ def test_a_reading_that_disagrees_stops_the_rewrite() -> None:
 
 def test_only_what_is_wanted_is_fixed() -> None:
     project = Project("/", [HERE], lambda p: SURE_AND_UNSURE if p == HERE else None)
-    outcome = fix_text(source_of(SURE_AND_UNSURE), project, Settings(select=("ALL",)), wanted=lambda f: f.field == "mask")
+    outcome = fix_text(
+        source_of(SURE_AND_UNSURE), project, Settings(select=("ALL",)), wanted=lambda f: f.field == "mask"
+    )
     assert outcome.applied == ()
     assert [f.field for plan in outcome.skipped for f in plan.findings] == ["mask"]
 
