@@ -23,8 +23,9 @@ from cachelint.runtime.layers.normalization.rms_norm import RMSNorm
 Made = tuple[Node, tuple[Tensor, ...]]
 Make = Callable[[Init], Made]
 
-TOLERANCES = {torch.float64: 1e-14, torch.float32: 2e-6, torch.bfloat16: 1.5e-2}
-"""Both paths compute in float32 at least and round once, the interpreter to bfloat16 by cutting off."""
+TOLERANCES = {torch.float64: 1e-14, torch.float32: 5e-6, torch.bfloat16: 1.5e-2}
+"""Both paths compute in float32 at least and round once, the interpreter to bfloat16 by cutting off. The float32 bound
+covers rows of three that are nearly constant: a norm's gradient is a difference of nearly equal terms there."""
 
 
 def noisy(node: Node, init: Init, *shape: int) -> Made:
