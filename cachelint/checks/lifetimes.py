@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cachelint.checks import TypeContext
 from cachelint.collect.log import Allocation, Binding
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, walk
 from cachelint.infer.values import BUFFER, CHEAP, CONST, DEVICE, PERSIST, Seq, carried
 
 JOINS = frozenset(("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"))
@@ -163,7 +163,7 @@ class _Ranges:
 
     def _join(self, statement: ast.stmt, names: tuple[str, ...]) -> ast.Call | None:
         for item in walk(statement):
-            if isinstance(item, ast.Call) and _last(item.func) in JOINS and item.args:
+            if isinstance(item, ast.Call) and last_name(item.func) in JOINS and item.args:
                 parts = {n.id for n in walk(item.args[0]) if isinstance(n, ast.Name)}
                 if parts & set(names):
                     return item
@@ -189,7 +189,3 @@ def _statements(unit: ast.stmt) -> Iterator[ast.AST]:
     for item in walk(unit):
         if isinstance(item, ast.stmt):
             yield item
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

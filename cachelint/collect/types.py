@@ -11,7 +11,7 @@ from cachelint.dialects import by_name, known
 from cachelint.index.chunks import Chunk
 from cachelint.index.module import Binding, ClassInfo, FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, walk
 from cachelint.infer.machine import Machine
 from cachelint.settings import DialectSpec, Settings
 
@@ -211,7 +211,7 @@ class _Finder:
             for statement in self.module.statements(chunk):
                 scope = _functions(statement)
                 for node in walk(statement):
-                    if isinstance(node, ast.Call) and _last(node.func) == "register_autograd":
+                    if isinstance(node, ast.Call) and last_name(node.func) == "register_autograd":
                         unit = self.registered_unit(node, spec, scope)
                         if unit is not None:
                             yield unit
@@ -307,11 +307,11 @@ def _tail_in(name: str, wanted: tuple[str, ...]) -> bool:
 
 
 def _is_static(node: FunctionNode) -> bool:
-    return any(_last(d) == "staticmethod" for d in node.decorator_list)
+    return any(last_name(d) == "staticmethod" for d in node.decorator_list)
 
 
 def _is_classmethod(node: FunctionNode) -> bool:
-    return any(_last(d) == "classmethod" for d in node.decorator_list)
+    return any(last_name(d) == "classmethod" for d in node.decorator_list)
 
 
 def _first(node: FunctionNode) -> str:
@@ -334,7 +334,7 @@ def _is_trainer(node: FunctionNode) -> bool:
             and (
                 (isinstance(c.func.value, ast.Name) and c.func.value.id in own)
                 or not c.args
-                or _last(c.func.value) in ("autograd", "engine", "optimizer", "scaler", "model", "accelerator")
+                or last_name(c.func.value) in ("autograd", "engine", "optimizer", "scaler", "model", "accelerator")
             )
         )
         or _dotted(c.func) in ("torch.autograd.grad", "autograd.grad", "torch.autograd.backward")
@@ -353,11 +353,7 @@ def _is_self(node: ast.expr) -> bool:
 
 
 def _is_library(node: ast.expr) -> bool:
-    return _last(node) in ("library", "Library")
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return last_name(node) in ("library", "Library")
 
 
 def _dotted(node: ast.expr) -> str:

@@ -136,10 +136,6 @@ class Project:
         self.missed.add(f"{base}.py")
         return None
 
-    def is_package_dir(self, dotted: str, importer: str) -> bool:
-        """Whether some project file lies below the package ``dotted`` (a namespace package has no file of its own)."""
-        return self.find_module(dotted, importer) is not None
-
     # -- names -------------------------------------------------------------------------------------------------------
 
     def resolve(self, module: ModuleInfo, name: str) -> Resolved | None:

@@ -26,3 +26,8 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
                         put(item)
             elif isinstance(value, node_type) and not isinstance(value, context):
                 put(value)
+
+
+def last_name(node: ast.AST) -> str:
+    """The last part of a name or dotted name, empty for any other expression."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

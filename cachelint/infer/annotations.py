@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cachelint.index.module import ClassInfo, ModuleInfo
 from cachelint.index.project import Project
+from cachelint.index.walk import last_name
 from cachelint.infer.values import DEVICE, HOST, NONE, Inst, Seq, Value, Why, join, replace
 
 _TENSORS = frozenset(
@@ -194,7 +195,7 @@ class Reader:
 
     def _of_class(self, info: ClassInfo, name: str, root: str, why: Why, depth: int) -> Value:
         if not is_record(info):
-            if any(_last(base) in _TENSORS for base in info.node.bases):
+            if any(last_name(base) in _TENSORS for base in info.node.bases):
                 return Value(DEVICE, deps=frozenset({name}), roots=frozenset({root}), param=name, why=why)
             return Value(HOST, why=why, ref=Inst(info, built_here=False), tags=frozenset({"handle"}))
         reader = Reader(self.project, info.module)
@@ -212,18 +213,14 @@ def is_record(info: ClassInfo) -> bool:
     """Whether a class is a dataclass, a named tuple or a typed dict: data, not a handle."""
     for decorator in info.node.decorator_list:
         target = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if _last(target) in ("dataclass", "define", "frozen", "attrs", "s", "dataclass_json"):
+        if last_name(target) in ("dataclass", "define", "frozen", "attrs", "s", "dataclass_json"):
             return True
-    return any(_last(base) in ("NamedTuple", "TypedDict", "BaseModel", "Struct") for base in info.node.bases)
+    return any(last_name(base) in ("NamedTuple", "TypedDict", "BaseModel", "Struct") for base in info.node.bases)
 
 
 def is_enum(info: ClassInfo) -> bool:
     """Whether a class is an enumeration."""
-    return any(_last(base) in ("Enum", "IntEnum", "StrEnum", "Flag", "IntFlag") for base in info.node.bases)
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return any(last_name(base) in ("Enum", "IntEnum", "StrEnum", "Flag", "IntFlag") for base in info.node.bases)
 
 
 def _piece(value: Value) -> Value:

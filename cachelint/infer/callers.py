@@ -247,17 +247,12 @@ def _docstring(function: FunctionNode, runner: Machine) -> None:
         symbol = runner.symbols.get(word.strip(" `*-"))
         if symbol is None or not kind:
             continue
-        why = Why(runner_path(runner, symbol.path), function.lineno, f"the docstring calls `{symbol.name}` {kind[:40]}")
+        why = Why(symbol.path, function.lineno, f"the docstring calls `{symbol.name}` {kind[:40]}")
         first = kind.split(",")[0].strip(" `)")
         if any(word in first.split("(")[0] for word in _TENSOR_WORDS):
             symbol.note(DEVICE, STRONG, why)
         elif first in _HOST_WORDS:
             symbol.note(HOST, STRONG, why)
-
-
-def runner_path(runner: Machine, path: str) -> str:
-    """The path that evidence about a wrapper points to."""
-    return path
 
 
 def _paired(unit: Unit, machine: Machine, args: list[Value], kwargs: dict[str, Value]) -> list[tuple[str, Value]]:

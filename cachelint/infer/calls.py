@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from cachelint.collect.log import ChildCall, Launch, Save
 from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, walk
 from cachelint.infer.annotations import Reader, is_enum, is_record
-from cachelint.infer.library import Library, emptied
+from cachelint.infer.library import ARRAY_MODULE_GETTERS, Library, emptied
 from cachelint.infer.symbols import DECISIVE, FAIR, STRONG
 from cachelint.infer.values import (
     CHEAP,
@@ -236,7 +236,7 @@ class Calls(Library):
     def wrapped(self: Machine, target: FunctionNode | ast.Lambda, result: Value) -> Value:  # type: ignore[misc]
         """What the decorators of a function make of its result."""
         for decorator in getattr(target, "decorator_list", ()):
-            name = _last(decorator.func if isinstance(decorator, ast.Call) else decorator)
+            name = last_name(decorator.func if isinstance(decorator, ast.Call) else decorator)
             if name == "contextmanager" and isinstance(result.ref, Seq):
                 return result.ref.element() or HOST_VALUE
         return result
@@ -308,7 +308,7 @@ class Calls(Library):
                 asserted = {id(c) for s in walk(node) if isinstance(s, ast.Assert) for c in walk(s)}
                 for item in walk(node):
                     if isinstance(item, ast.Call) and item.args and isinstance(item.args[0], ast.Name):
-                        called = _last(item.func)
+                        called = last_name(item.func)
                         tensor = (
                             called == "isinstance" and len(item.args) == 2 and "Tensor" in ast.unparse(item.args[1])
                         )
@@ -459,7 +459,7 @@ class Calls(Library):
         from cachelint.infer.machine import is_kernel
 
         func = Func(member, owner.module, owner, kernel=is_kernel(member))
-        names = {_last(d.func if isinstance(d, ast.Call) else d) for d in member.decorator_list}
+        names = {last_name(d.func if isinstance(d, ast.Call) else d) for d in member.decorator_list}
         if "staticmethod" in names:
             return Value(HOST, ref=func)
         if "classmethod" in names:
@@ -585,7 +585,7 @@ class Calls(Library):
         for info in after:
             method = info.method(name)
             if method is not None:
-                static = any(_last(d) == "staticmethod" for d in method.decorator_list)
+                static = any(last_name(d) == "staticmethod" for d in method.decorator_list)
                 given = args if static else [receiver, *args]
                 return self.call_function(Func(method, info.module, info), given, kwargs, node, star)
         if name == "__init__":
@@ -796,7 +796,7 @@ class Calls(Library):
                     read = reader.read(item.annotation, base.param or name, f"a:{owner.name}.{name}", why)
                     if read is not None:
                         return replace(read, cost=PERSIST)
-                elif isinstance(item, ast.Call) and _last(item.func) in _REGISTER and item.args:
+                elif isinstance(item, ast.Call) and last_name(item.func) in _REGISTER and item.args:
                     if isinstance(item.args[0], ast.Constant) and item.args[0].value == name:
                         return self.held(owner, name, base, item, f"`{name}` is registered with the module")
         return None
@@ -984,8 +984,6 @@ _CONTEXT = class_info(ast.ClassDef("Context", [], [], [], []), ModuleInfo("<cont
 _SMALL = 16
 """Lines of a helper that is followed for what it does to a gradient."""
 
-ARRAY_MODULE_GETTERS = frozenset(("get_array_module", "array_namespace"))
-
 
 def kernel_parameter(func: Func, name: str) -> int:
     """Whether a kernel uses a parameter as a pointer (DEVICE) or as a scalar (HOST); 0 when it cannot be told."""
@@ -1005,7 +1003,7 @@ def kernel_parameter(func: Func, name: str) -> int:
     bases: dict[str, set[str]] = {}
     for item in walk(node):
         if isinstance(item, ast.Call):
-            called = _last(item.func)
+            called = last_name(item.func)
             if called in _POINTER_CALLS and item.args:
                 pointers |= _leftmost(item.args[0])
             elif called in ("make_block_ptr", "make_tensor_descriptor"):
@@ -1040,9 +1038,9 @@ def _leftmost(node: ast.expr) -> set[str]:
     while True:
         if isinstance(node, ast.BinOp):
             node = node.left
-        elif isinstance(node, ast.Call) and node.args and _last(node.func) in _POINTER_CALLS:
+        elif isinstance(node, ast.Call) and node.args and last_name(node.func) in _POINTER_CALLS:
             node = node.args[0]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _last(node.func) == "to":
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and last_name(node.func) == "to":
             node = node.func.value
         elif isinstance(node, ast.IfExp):
             return _leftmost(node.body) | _leftmost(node.orelse)
@@ -1093,10 +1091,6 @@ def _const(value: Value) -> object:
 
 def _is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _text(node: ast.expr) -> str:

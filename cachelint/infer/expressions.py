@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, walk
 from cachelint.infer.names import suggests
 from cachelint.infer.optable import operators
 from cachelint.infer.symbols import DECISIVE, FAIR, HINT, STRONG, WEAK
@@ -420,12 +420,12 @@ class Expressions:
 
     def narrow_call(self: Machine, test: ast.Call, truth: bool) -> None:  # type: ignore[misc]
         """``isinstance(x, …)`` and ``torch.is_tensor(x)``."""
-        name = _last(test.func)
+        name = last_name(test.func)
         if name in ("is_tensor", "is_array") and test.args:
             self.refine_type(test.args[0], DEVICE, truth, test)
         elif name == "isinstance" and len(test.args) == 2:
             kinds = test.args[1]
-            names = [_last(k) for k in kinds.elts] if isinstance(kinds, ast.Tuple) else [_last(kinds)]
+            names = [last_name(k) for k in kinds.elts] if isinstance(kinds, ast.Tuple) else [last_name(kinds)]
             tensors = [n for n in names if n.endswith("Tensor") or n in ("Parameter", "ndarray")]
             numbers = [n for n in names if n in ("int", "float", "bool", "str", "Number", "complex")]
             if tensors and len(tensors) == len(names):
@@ -878,10 +878,6 @@ def _fills(method: ast.FunctionDef, name: str) -> bool:
         and item.value.attr == name
         for item in walk(method)
     )
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 _EXPRESSIONS: dict[type, Any] = {

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable
 
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, walk
 from cachelint.infer.values import Func
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -33,7 +33,7 @@ def written_parameters(kernel: Func, wanted: Iterable[str]) -> frozenset[str]:
     pointers: set[str] = set()
     bases: dict[str, set[str]] = {}
     for item in walk(node):
-        if isinstance(item, ast.Call) and _last(item.func) in _STORES:
+        if isinstance(item, ast.Call) and last_name(item.func) in _STORES:
             pointers |= _stored_to(item)
         elif isinstance(item, (ast.Assign, ast.AugAssign)):
             for target in item.targets if isinstance(item, ast.Assign) else [item.target]:
@@ -66,7 +66,7 @@ def _near_stores(text: str) -> set[str]:
 def _stored_to(call: ast.Call) -> set[str]:
     """``tl.store(pointer, …)``, or ``descriptor.store(…)``."""
     func = call.func
-    if isinstance(func, ast.Attribute) and _last(func.value) not in _MODULES:
+    if isinstance(func, ast.Attribute) and last_name(func.value) not in _MODULES:
         return _pointer(func.value)
     return _pointer(call.args[0]) if call.args else set()
 
@@ -76,7 +76,11 @@ def _pointer(node: ast.expr) -> set[str]:
     while True:
         if isinstance(node, ast.BinOp):
             node = node.left
-        elif isinstance(node, ast.Call) and _last(node.func) in ("make_block_ptr", "make_tensor_descriptor", "advance"):
+        elif isinstance(node, ast.Call) and last_name(node.func) in (
+            "make_block_ptr",
+            "make_tensor_descriptor",
+            "advance",
+        ):
             base = next((k.value for k in node.keywords if k.arg == "base"), node.args[0] if node.args else None)
             if base is None:
                 return set()
@@ -89,7 +93,3 @@ def _pointer(node: ast.expr) -> set[str]:
             return {node.id}
         else:
             return set()
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

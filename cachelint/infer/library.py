@@ -143,7 +143,7 @@ _HOST_HINTS = ("is_", "has_", "use_", "should_", "check_", "can_", "get_num_", "
 _HOST_TAILS = ("_size", "_rank", "_dtype", "_device", "_enabled", "_available", "_capability", "_version", "_supported",
                "_group", "_name", "_config", "_type", "_mode", "_count", "_block", "_blocks", "_warps", "_shape", "_dim",
                "_dims", "_settings", "_kernel", "_stream", "_format", "_num_sms", "_is_available", "_descriptor", "_desc")  # fmt: skip
-_ARRAY_MODULE = ("get_array_module", "array_namespace")
+ARRAY_MODULE_GETTERS = frozenset(("get_array_module", "array_namespace"))
 
 
 class Library:
@@ -160,7 +160,7 @@ class Library:
                 return found
         table = operators()
         last = dotted.rpartition(".")[2]
-        if last in _ARRAY_MODULE:
+        if last in ARRAY_MODULE_GETTERS:
             return Value(HOST, ref=Ext("numpy"))
         if dotted.startswith("torch.ops."):
             own = self.own_operator(dotted, node)

@@ -410,7 +410,7 @@ class Machine(Expressions, Calls):
         return replace(read, deps=value.deps, cost=value.cost, roots=value.roots, param=value.param)
 
     def do_augassign(self, node: ast.AugAssign) -> bool:
-        before = self.eval(_as_load(node.target))
+        before = self.eval(node.target)
         value = self.eval(node.value)
         if isinstance(before.ref, Seq):
             if (
@@ -936,10 +936,6 @@ def _globalised(value: Value, module: ModuleInfo, target: ast.Name) -> Value:
     if value.kinds & DEVICE:
         return replace(tagged, cost=WORKSPACE, roots=frozenset((f"g:{module.path}:{target.id}",)))
     return tagged
-
-
-def _as_load(target: ast.expr) -> ast.expr:
-    return target
 
 
 def _breaks(node: ast.While) -> bool:
