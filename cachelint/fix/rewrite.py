@@ -128,7 +128,10 @@ class _Rewriter(cst.CSTTransformer):
         """Statements without an edit are passed over: their trees are most of the work."""
         if isinstance(node, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
             place = self.positions[node]
-            first = bisect_left(self.lines, place.start.line + self.offset)
+            start = place.start.line
+            if isinstance(node, (cst.FunctionDef, cst.ClassDef)) and node.decorators:
+                start = self.positions[node.decorators[0]].start.line  # its own place begins behind them
+            first = bisect_left(self.lines, start + self.offset)
             return first < len(self.lines) and self.lines[first] <= place.end.line + self.offset
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cachelint.index.walk import last_name, walk
@@ -289,11 +290,11 @@ class Expressions:
     def ev_lambda(self: Machine, node: ast.Lambda) -> Value:  # type: ignore[misc]
         from cachelint.infer.machine import Chain
 
-        self.look_inside(node, [ast.Expr(node.body)])
+        self.look_inside(node, [node.body, *defaults(node)])
         return Value(HOST, ref=Func(node, self.frame.module, self.frame.owner, Chain(self.frame)))
 
-    def look_inside(self: Machine, node: ast.AST, body: list[ast.stmt]) -> None:  # type: ignore[misc]
-        """Reads of the receiver and captured tensors inside a nested function that may never be interpreted."""
+    def look_inside(self: Machine, node: ast.AST, body: Iterable[ast.AST]) -> None:  # type: ignore[misc]
+        """Reads of the receiver and captured tensors inside a nested scope that may never be interpreted."""
         names = {name for name, value in self.frame.env.items() if isinstance(value.ref, Recv)}
         for statement in body:
             for item in walk(statement):
@@ -878,6 +879,11 @@ def _fills(method: ast.FunctionDef, name: str) -> bool:
         and item.value.attr == name
         for item in walk(method)
     )
+
+
+def defaults(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.expr]:
+    """The default values of a function's parameters, which the scope around it evaluates."""
+    return [*node.args.defaults, *(default for default in node.args.kw_defaults if default is not None)]
 
 
 _EXPRESSIONS: dict[type, Any] = {

@@ -14,7 +14,7 @@ from cachelint.index.project import Project
 from cachelint.index.walk import walk
 from cachelint.infer.annotations import Reader
 from cachelint.infer.calls import Calls
-from cachelint.infer.expressions import Expressions
+from cachelint.infer.expressions import Expressions, defaults
 from cachelint.infer.symbols import DECISIVE, Outcome, Symbol
 from cachelint.infer.values import (
     CHEAP,
@@ -772,12 +772,13 @@ class Machine(Expressions, Calls):
         closure = Chain(self.frame)
         value = Value(HOST, ref=Func(node, self.frame.module, self.frame.owner, closure, is_kernel(node)))
         self.frame.env[node.name] = value
-        self.look_inside(node, node.body)
+        self.look_inside(node, [*node.body, *defaults(node), *node.decorator_list])
         return False
 
     def do_class(self, node: ast.ClassDef) -> bool:
         info = class_info(node, self.frame.module, f"{self.frame.name}.<locals>.")
         self.frame.env[node.name] = Value(HOST, ref=Cls(info))
+        self.look_inside(node, [*node.body, *node.bases, *node.decorator_list])
         return False
 
     def do_import(self, node: ast.Import | ast.ImportFrom) -> bool:

@@ -230,3 +230,30 @@ def test_a_layer_keeps_the_value_of_an_earlier_call(find: Find, test: str, backw
             {backward}
     """
     assert len(find(source, "CL203")) == expected
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        "pick = lambda value=ctx.y: value",
+        "def pick(*, value=ctx.y): return value",
+        "class Kept: value = ctx.y",
+        "class Kept(make(ctx.y)): pass",
+        "@keep(ctx.y)\n            def pick(): return 1",
+    ],
+    ids=["default of a lambda", "default of a function", "class body", "base of a class", "decorator"],
+)
+def test_what_the_scope_around_evaluates_is_read(find: Find, reader: str) -> None:
+    source = f"""
+    class Fn(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.y = x @ x
+            return ctx.y * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            {reader}
+            return g
+    """
+    assert find(source, "CL103") == ["ctx.y = x @ x"]
