@@ -17,6 +17,7 @@ from cachelint.classify import relative
 from cachelint.engine import examine
 from cachelint.fix.edits import Plan, Refusal
 from cachelint.fix.remedies import plan_file
+from cachelint.fix.unset import left_unset
 from cachelint.index.module import ModuleInfo
 from cachelint.index.project import Project
 from cachelint.model import Applicability, Finding
@@ -188,6 +189,7 @@ class _State:
             self.restore()
             return "it is nested too deeply to be rewritten"
         why = _worse(seen.findings, after.findings, [f for plan in plans for f in plan.findings])
+        why = why or left_unset(seen.file, after.file) or None
         if why is not None:
             self.restore()
             return why
