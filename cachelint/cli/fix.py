@@ -102,11 +102,9 @@ def _lines(summary: Summary, done: str) -> Sequence[str]:
                 for f in plan.findings
             ]
         for plan in one.fixed.skipped:
-            why = f", since {plan.notes[0]}" if plan.notes else ""
-            rows += [
-                (f.path, f.line, f"{f.code} {_name(f.field)}left: the fix is {plan.applicability.value}{why}")
-                for f in plan.findings
-            ]
+            why = f": the fix is unsafe{f', since {plan.notes[0]}' if plan.notes else ''}"
+            left = "left as it is" if plan.applicability == "safe" else f"left{why}"
+            rows += [(f.path, f.line, f"{f.code} {_name(f.field)}{left}") for f in plan.findings]
         for refusal in one.fixed.refused:
             f = refusal.finding
             rows.append((f.path, f.line, f"{f.code} {_name(f.field)}refused: {refusal.reason}"))
@@ -148,7 +146,7 @@ class _Dialogue:
 
         first = plan.findings[0]
         sys.stdout.writelines(unified(first.path, before, after))
-        where = ", ".join(f"{f.code} `{f.field or f.type}`" for f in plan.findings)
+        where = ", ".join(f"{f.code} {_name(f.field or f.type)}".strip() for f in plan.findings)
         tell(f"{first.path}:{first.line}: {where}: {plan.description} ({plan.applicability.value})")
         for note in plan.notes:
             tell(f"  unsafe: {note}")

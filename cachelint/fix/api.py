@@ -17,6 +17,7 @@ from cachelint.fix.remedies import fixable_codes
 from cachelint.index.project import Project
 from cachelint.model import FileError, Finding
 from cachelint.runner import engine_settings
+from cachelint.select import UNUSED_SUPPRESSION
 from cachelint.source import Source, SourceError, WriteRefused, decode, describe, read_bytes, write_back
 
 
@@ -94,7 +95,7 @@ def fix_findings(
     that did not change since they were read. With ``write`` off nothing is written. Raises ConfigError.
     """
     overlay = overlay or {}
-    codes = fixable_codes()
+    codes = fixable_codes() | {UNUSED_SUPPRESSION}
     by_path: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.code in codes:
@@ -166,7 +167,8 @@ def _fix_file(
 
     settings = engine_settings(configs.of(path).settings)
     try:
-        fixed = fix_text(source, project, settings, wanted=wanted, unsafe=unsafe, ask=ask)
+        unused = [finding for finding in findings if finding.code == UNUSED_SUPPRESSION]
+        fixed = fix_text(source, project, settings, wanted=wanted, unsafe=unsafe, ask=ask, unused=unused)
     except SyntaxError as error:
         return _left(source, f"cannot be parsed: {error.msg}", error.lineno or 1)
     except RecursionError:

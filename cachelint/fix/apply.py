@@ -21,7 +21,7 @@ from cachelint.fix.unset import left_unset
 from cachelint.index.module import ModuleInfo
 from cachelint.index.project import Project
 from cachelint.model import Applicability, Finding
-from cachelint.select import off_by_default
+from cachelint.select import UNUSED_SUPPRESSION, off_by_default
 from cachelint.settings import Settings
 from cachelint.source import Source
 
@@ -49,6 +49,8 @@ class _Look:
 
     file: FileContext
     findings: tuple[Finding, ...]
+    every: tuple[Finding, ...]
+    """Those that a comment suppresses too."""
 
 
 class Quit(Exception):
@@ -65,7 +67,7 @@ def look(source: Source, text: str, project: Project, settings: Settings) -> _Lo
     file, findings = examine(module, relative(path), project, settings)
     findings = [dataclasses.replace(finding, path=source.path) for finding in findings]
     kept = suppress.apply(findings, dataclasses.replace(source, text=text), unused=False).kept
-    return _Look(file, kept)
+    return _Look(file, kept, tuple(findings))
 
 
 def fix_text(
@@ -76,8 +78,10 @@ def fix_text(
     wanted: Wanted = lambda finding: True,
     unsafe: bool = False,
     ask: Ask | None = None,
+    unused: Sequence[Finding] = (),
 ) -> Fixed:
-    """Fix one file's text. ``wanted`` says which findings are asked for, ``ask`` is asked before each plan.
+    """Fix one file's text. ``wanted`` says which findings are asked for, ``ask`` is asked before each plan, ``unused``
+    are the reports of suppressions that do nothing.
 
     Raises SyntaxError when the text as it is does not parse. A :class:`Quit` from ``ask`` ends with what was accepted.
     """
@@ -86,6 +90,7 @@ def fix_text(
         for _ in range(ROUNDS):
             if not state.round():
                 break
+        state.drop(unused)
     except Quit:
         pass
     return state.result()
@@ -106,6 +111,9 @@ class _State:
     skipped: list[Plan] = field(default_factory=list)
     accepted: set[frozenset[tuple[str, str | None, str | None]]] = field(default_factory=set)
     now: _Look | None = None
+    dropped: list[Plan] = field(default_factory=list)
+    kept: list[Plan] = field(default_factory=list)
+    """The suppressions that do nothing: those taken out, and those that a person wants to keep."""
 
     def __post_init__(self) -> None:
         self.text = self.source.text
@@ -134,6 +142,34 @@ class _State:
         done = self.carry_out(plans, seen)
         self.applied += done
         return bool(done)
+
+    def drop(self, unused: Sequence[Finding]) -> None:
+        """Take comments out that suppress nothing, the last one first, so that the places of the others hold.
+
+        The fixes may have moved them: each report is matched with one that says the same of the text as it is now. One
+        without a match went away with its line.
+        """
+        if not unused:
+            return
+        seen = self.now or look(self.source, self.text, self.project, self.settings)
+        source = dataclasses.replace(self.source, text=self.text)
+        found = [f for f in suppress.apply(seen.every, source).kept if f.code == UNUSED_SUPPRESSION]
+        pairs: list[tuple[Finding, Finding | None]] = []
+        for finding in unused:
+            own = next((f for f in found if f.message == finding.message), None)
+            if own is not None:
+                found.remove(own)
+            pairs.append((finding, own))
+        for finding, own in sorted(pairs, key=lambda pair: _place(pair[1]), reverse=True):
+            plan = Plan((finding,), (), Applicability.SAFE, finding.fix.description if finding.fix else "")
+            text = self.text
+            if own is not None:
+                text = suppress.drop_unused(dataclasses.replace(source, text=text), [own])
+            if own is None or self.ask is None or self.ask(plan, self.text, text):
+                self.text = text
+                self.dropped.append(plan)
+            else:
+                self.kept.append(plan)
 
     def declined(self, plan: Plan) -> bool:
         return self.ask is not None and any(
@@ -206,7 +242,16 @@ class _State:
             self.refused.append(refusal)
 
     def result(self) -> Fixed:
-        return Fixed(self.text, tuple(self.applied), tuple(self.refused), tuple(self.skipped))
+        return Fixed(
+            self.text,
+            (*self.dropped, *self.applied),
+            tuple(self.refused),
+            (*self.kept, *self.skipped),
+        )
+
+
+def _place(finding: Finding | None) -> tuple[int, int]:
+    return (finding.line, finding.column) if finding is not None else (0, 0)
 
 
 def _key(finding: Finding) -> tuple[str, str | None, str | None]:

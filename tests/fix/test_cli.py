@@ -419,3 +419,51 @@ def test_patch_takes_the_diff(folder: Path, blank: str) -> None:
     (folder / "a b.py").write_bytes(before.encode())
     assert run("fix", "a b.py").exit_code == 0
     assert (folder / "a b.py").read_bytes() == patched
+
+
+UNUSED = """\
+# cachelint: file-ignore[CL105]
+a = 1  # noqa: CL103, E501
+# cachelint: ignore[CL104] an old reason
+b = 2  # cachelint: ignore[CL104] another
+"""
+LEFT = "a = 1  # noqa: E501\nb = 2\n"
+
+
+def test_unused_suppressions_go_with_the_fix(folder: Path) -> None:
+    text = BAD.replace("return x * x\n", "return x * x  # noqa: CL102\n")
+    assert text != BAD
+    (folder / "a.py").write_text(UNUSED + text)
+    assert run("fix", "--check", "a.py").exit_code == 1
+    done = run("fix", "a.py")
+    assert done.exit_code == 0
+    assert (folder / "a.py").read_text() == LEFT + GOOD
+    assert [line.split(": ")[1].split(" ")[0] for line in done.stdout.splitlines()].count("CL001") == 5
+    assert "a.py:2: CL001 fixed: remove the codes that do nothing\n" in done.stdout
+    assert "fixed 6 findings in 1 file" in done.stderr
+    assert run("fix", "--check", "a.py").exit_code == 0
+
+
+def test_unused_suppressions_alone_are_enough_for_a_fix(folder: Path) -> None:
+    (folder / "a.py").write_text(UNUSED)
+    done = run("check", "--fix", "a.py")
+    assert done.exit_code == 0, done.stdout
+    assert (folder / "a.py").read_text() == LEFT
+
+
+def test_suppressions_in_use_stay(folder: Path) -> None:
+    text = BAD.replace("ctx.x = x", "ctx.x = x  # cachelint: ignore[CL101] on purpose")
+    (folder / "a.py").write_text(text)
+    assert run("fix", "a.py").exit_code == 0
+    assert (folder / "a.py").read_text() == text
+    (folder / "b.py").write_text(UNUSED)
+    assert run("fix", "--ignore", "CL001", "b.py").exit_code == 0
+    assert (folder / "b.py").read_text() == UNUSED
+
+
+def test_a_person_may_keep_an_unused_suppression(folder: Path) -> None:
+    (folder / "a.py").write_text(UNUSED)
+    done = run("fix", "--interactive", "a.py", stdin="a\ns\na\na\n")
+    assert done.exit_code == 1
+    assert "a.py:3: CL001 left as it is\n" in done.stdout
+    assert (folder / "a.py").read_text() == "a = 1  # noqa: E501\n# cachelint: ignore[CL104] an old reason\nb = 2\n"
