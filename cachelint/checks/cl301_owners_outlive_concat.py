@@ -17,12 +17,11 @@ def check(context: FileContext, rule: Rule) -> Iterator[Finding]:
                 continue
             names = ", ".join(f"`{name}`" for name in group.names)
             count = len(group.names)
-            kept = (
-                "1 tensor, copied" if count == 1 else f"{count} tensors, together as large as the concatenation, copied"
-            )
+            many = f"own {count} tensors, together as large as the concatenation, copied"
+            kept = "owns a tensor that is copied" if count == 1 else many
             line = group.later.statement.lineno
             message = (
-                f"{names} own {kept} here and still alive when line {line} allocates ({group.later.what}): "
+                f"{names} {kept} here and still alive when line {line} allocates ({group.later.what}): "
                 f"`del {', '.join(group.names)}` after the join frees them before"
             )
             fix = safe(f"del {', '.join(group.names)} after the join")

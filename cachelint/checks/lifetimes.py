@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cachelint.checks import TypeContext
+from cachelint.checks.extents import FULL, JOINS, SMALL, UNSURE, Extents
 from cachelint.collect.log import Allocation, Binding
 from cachelint.index.module import FunctionNode
 from cachelint.index.walk import last_name, walk
 from cachelint.infer.values import BUFFER, CHEAP, CONST, DEVICE, PERSIST, Seq, carried
-
-JOINS = frozenset(("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,17 @@ class Owners:
     last: ast.stmt
     later: Allocation
     join: ast.Call | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Storage:
+    """One storage of forward: its size, the units of forward's body between which it is alive, and who could release it."""
+
+    size: int
+    begin: int
+    end: int
+    owner: Owners | None = None
+    last: int = 0
 
 
 def owners(context: TypeContext) -> Iterator[Owners]:
@@ -57,8 +67,17 @@ class _Ranges:
         self.loads: dict[str, list[int]] = {}
         self.rebound: dict[str, list[int]] = {}
         self.nested: set[str] = set()
+        self.known: list[dict[str, int]] = []
+        busy = {self.place.get(id(a.statement)) for a in self.log.allocations}
+        extents = Extents(node)
+        self.sure: list[int] = []  # large tensors that a unit surely holds at one time, beside the named ones
+        self.most: list[int] = []  # the same with all that may be large
         for index, unit in enumerate(self.units):
             self._names(unit, index)
+            self.sure.append(extents.peak(unit, 0) if index in busy else 0)
+            self.most.append(extents.peak(unit, 1) if index in busy else 0)
+            extents.learn(unit)
+            self.known.append(dict(extents.names))
 
     def _names(self, unit: ast.AST, index: int) -> None:
         for item in walk(unit):
@@ -69,23 +88,55 @@ class _Ranges:
                 self.nested.update(n.id for n in walk(item) if isinstance(n, ast.Name))
 
     def groups(self) -> Iterator[Owners]:
-        """Groups of names by shared storage, those joined by one cat together."""
-        found: list[Owners] = []
+        """Groups of names by shared storage, those joined by one cat together, whose release would lower the peak."""
+        storages: list[_Storage] = []
+        joined: dict[int, list[_Storage]] = {}
         kept = self._kept()
         for members in self._by_storage():
-            owner = self._outlives(members, kept)
-            if owner is not None:
-                found.append(owner)
-        joined: dict[int, list[Owners]] = {}
-        for owner in found:
-            if owner.join is None:
-                yield owner
+            storage = self._storage(members, kept)
+            owner = storage.owner
+            if owner is None or owner.join is None:
+                storages.append(storage)
             else:
-                joined.setdefault(id(owner.join), []).append(owner)
+                joined.setdefault(id(owner.join), []).append(storage)
         for together in joined.values():
-            names = tuple(name for owner in together for name in owner.names)
-            first = together[0]
-            yield Owners(names, first.first, first.last, first.later, first.join)
+            firsts = [s.owner for s in together if s.owner is not None]
+            names = tuple(name for owner in firsts for name in owner.names)
+            owner = Owners(names, firsts[0].first, firsts[0].last, firsts[0].later, firsts[0].join)
+            begin, end = min(s.begin for s in together), min(s.end for s in together)
+            storages.append(_Storage(FULL, begin, end, owner, together[0].last))
+        for storage in storages:
+            if storage.owner is not None and storage.size == FULL:
+                if self._raises(storage, storages, False) or self._raises(storage, storages, True):
+                    yield storage.owner
+
+    def _raises(self, storage: _Storage, storages: list[_Storage], alone: bool) -> bool:
+        """Whether the peak lies where the storage is owned for nothing.
+
+        Either as the code stands, so that it is enough to release this one, or (``alone``) once all the others are
+        released in time. Large tensors are counted, as if all were of one size; what may be large counts against it.
+        """
+        wasted = [i for i in range(storage.last + 1, min(storage.end, len(self.units) - 1) + 1) if self.sure[i]]
+        if not wasted:
+            return False
+        there = max(self.sure[i] + self._alive(i, storage, storages, FULL, alone) for i in wasted) + 1
+        before = [i for i in range(len(self.units)) if i <= storage.last or i > storage.end]
+        elsewhere = max((self.most[i] + self._alive(i, storage, storages, UNSURE, alone) for i in before), default=0)
+        return there > elsewhere
+
+    def _alive(self, index: int, but: _Storage, storages: list[_Storage], floor: int, released: bool) -> int:
+        """How many storages are alive before a unit binds anything; ``released``: those that can be end with their last use.
+
+        One that may be large counts where it is alive at the last use too, so that it is on both sides of the comparison.
+        """
+        count = 0
+        for other in storages:
+            if other is but:
+                count += floor == UNSURE and other.begin < index  # where it is in use
+            elif other.size >= (UNSURE if other.begin < but.last else floor):
+                end = other.last if released and other.owner is not None else other.end
+                count += other.begin < index <= end
+        return count
 
     def _kept(self) -> frozenset[str]:
         """Storages that something else keeps anyway: returned, saved, on the receiver."""
@@ -117,25 +168,36 @@ class _Ranges:
                 home[1].append(binding)
         return [members for _, members in groups]
 
-    def _outlives(self, members: list[Binding], kept: frozenset[str]) -> Owners | None:
+    def _storage(self, members: list[Binding], kept: frozenset[str]) -> _Storage:
         names = tuple(dict.fromkeys(b.name for b in members))
+        places = [self.place[id(b.statement)] for b in members]
+        size = max(self.known[place].get(b.name, UNSURE) for place, b in zip(places, members, strict=True))
+        if any("small" in carried(b.value).tags for b in members):
+            size = SMALL
         roots = frozenset().union(*(carried(b.value).roots for b in members))
-        if roots & kept or not all(root.startswith("n") for root in roots):
-            return None
+        first = min(places)
+        if not all(root.startswith("n") for root in roots):
+            return _Storage(SMALL, first, -1)  # an input, or state: alive before and after
+        if roots & kept:
+            return _Storage(size, first, len(self.units))
+        uses = [index for name in names for index in self.loads.get(name, ()) if index > first]
+        last = max(uses, default=first)
+        # Bound again or deleted after the last use, before the allocation: the old storage is free by then.
+        again = [i for name in names for i in self.rebound.get(name, ()) if i >= last and i != first]
+        end = min(again, default=len(self.units))
+        owner = self._owner(members, names, places, last, end) if uses else None
+        return _Storage(size, first, end, owner, last)
+
+    def _owner(
+        self, members: list[Binding], names: tuple[str, ...], places: list[int], last: int, end: int
+    ) -> Owners | None:
         if any(not self._is_large(b) for b in members) or any(name in self.nested for name in names):
             return None
         if any(isinstance(b.value.ref, Seq) for b in members):
             return None  # a list holds them: releasing the names frees nothing
-        first = min(self.place[id(b.statement)] for b in members)
-        if any(not isinstance(self.units[self.place[id(b.statement)]], _SIMPLE) for b in members):
+        if any(not isinstance(self.units[place], _SIMPLE) for place in places):
             return None
-        uses = [index for name in names for index in self.loads.get(name, ()) if index > first]
-        if not uses:
-            return None
-        last = max(uses)
-        # Bound again or deleted after the last use, before the allocation: the old storage is free by then.
-        again = [i for name in names for i in self.rebound.get(name, ()) if i >= last and i != first]
-        later = self._later(last, min(again, default=len(self.units) + 1))
+        later = self._later(last, end)
         if later is None or not isinstance(self.units[last], _SIMPLE):
             return None
         join = self._join(self.units[last], names)
@@ -154,7 +216,7 @@ class _Ranges:
     def _later(self, last: int, end: int) -> Allocation | None:
         for allocation in self.log.allocations:
             index = self.place.get(id(allocation.statement))
-            if index is not None and last < index <= end and "small" not in allocation.value.tags:
+            if index is not None and last < index <= end and self.sure[index] and "small" not in allocation.value.tags:
                 if allocation.what.endswith(_NO_ALLOCATION):
                     continue
                 if allocation.value.cost in (CONST, BUFFER, CHEAP) or allocation.value.cost > BUFFER:
