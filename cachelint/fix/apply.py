@@ -28,6 +28,8 @@ from cachelint.source import Source
 ROUNDS = 6
 """How often a file is planned anew: plans that touch the same text are carried out one after the other."""
 
+LIFETIMES = frozenset(("CL301", "CL302"))
+
 Wanted = Callable[[Finding], bool]
 Ask = Callable[[Plan, str, str], bool]
 """Asked before a plan is carried out, with the text before and after it."""
@@ -212,11 +214,16 @@ class _State:
         """Carry out plans; None when the result holds, else why not, and nothing is changed."""
         from cachelint.fix.rewrite import CannotRewrite, rewrite
 
+        mended = [f for plan in plans for f in plan.findings]
         try:
             edits = [edit for plan in plans for edit in plan.edits]
             text = rewrite(self.text, edits, [claim for plan in plans for claim in plan.claims])
             after = look(self.source, text, self.project, self.settings)
+            late = _fresh(seen.findings, after.findings, LIFETIMES)
+            if late:  # what ctx no longer owns may be owned too long by a local
+                text, after = self.released(text, after, late)
         except CannotRewrite as error:
+            self.restore()
             return str(error)
         except SyntaxError as error:
             self.restore()
@@ -224,13 +231,27 @@ class _State:
         except RecursionError:
             self.restore()
             return "it is nested too deeply to be rewritten"
-        why = _worse(seen.findings, after.findings, [f for plan in plans for f in plan.findings])
-        why = why or left_unset(seen.file, after.file) or None
-        if why is not None:
+        why = _worse(seen.findings, after.findings, mended) or left_unset(seen.file, after.file)
+        if why:
             self.restore()
             return why
         self.text, self.now = text, after
         return None
+
+    def released(self, text: str, after: _Look, late: Sequence[Finding]) -> tuple[str, _Look]:
+        """The text with ``del`` for locals that would outlive their use."""
+        from cachelint.fix.rewrite import rewrite
+
+        edits = [
+            edit
+            for plan in plan_file(after.file, late)
+            if isinstance(plan, Plan) and plan.applicability is Applicability.SAFE
+            for edit in plan.edits
+        ]
+        if not edits:
+            return text, after
+        text = rewrite(text, edits)
+        return text, look(self.source, text, self.project, self.settings)
 
     def restore(self) -> None:
         self.project.replace(ModuleInfo(self.source.abspath, self.text, self.project.dotted(self.source.abspath)))
@@ -266,10 +287,15 @@ def _worse(before: Sequence[Finding], after: Sequence[Finding], mended: Sequence
         key = _key(finding)
         if new[key] >= old[key]:
             return f"{finding.code} would still be reported for `{finding.field or finding.type}` after the fix"
-    coarse_old = Counter((f.code, f.type) for f in before)
     quiet = off_by_default()
-    coarse_new = Counter((f.code, f.type) for f in after if f.code not in quiet)
-    for (code, kind), count in coarse_new.items():
-        if count > coarse_old[code, kind]:
-            return f"the fixed text would have a new finding: {code} in `{kind}`"
+    for finding in _fresh(before, after):
+        if finding.code not in quiet:
+            return f"the fixed text would have a new finding: {finding.code} in `{finding.type}`"
     return None
+
+
+def _fresh(before: Sequence[Finding], after: Sequence[Finding], codes: frozenset[str] | None = None) -> list[Finding]:
+    """The findings of rules (of all, without ``codes``) that a type has more of than before."""
+    old = Counter((f.code, f.type) for f in before)
+    new = Counter((f.code, f.type) for f in after)
+    return [f for f in after if new[f.code, f.type] > old[f.code, f.type] and (codes is None or f.code in codes)]
