@@ -67,6 +67,7 @@ class _Ranges:
         self.loads: dict[str, list[int]] = {}
         self.rebound: dict[str, list[int]] = {}
         self.nested: set[str] = set()
+        self.wrapped: set[str] = set()  # handed to a constructor: the object may hold them
         self.known: list[dict[str, int]] = []
         busy = {self.place.get(id(a.statement)) for a in self.log.allocations}
         extents = Extents(node)
@@ -86,6 +87,8 @@ class _Ranges:
                 table.setdefault(item.id, []).append(index)
             elif isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
                 self.nested.update(n.id for n in walk(item) if isinstance(n, ast.Name))
+            elif isinstance(item, ast.Call) and _constructs(last_name(item.func)):
+                self.wrapped.update(n.id for n in _arguments(item) if isinstance(n, ast.Name))
 
     def groups(self) -> Iterator[Owners]:
         """Groups of names by shared storage, those joined by one cat together, whose release would lower the peak."""
@@ -191,7 +194,7 @@ class _Ranges:
     def _owner(
         self, members: list[Binding], names: tuple[str, ...], places: list[int], last: int, end: int
     ) -> Owners | None:
-        if any(not self._is_large(b) for b in members) or any(name in self.nested for name in names):
+        if any(not self._is_large(b) for b in members) or not (self.nested | self.wrapped).isdisjoint(names):
             return None
         if any(isinstance(b.value.ref, Seq) for b in members):
             return None  # a list holds them: releasing the names frees nothing
@@ -236,6 +239,19 @@ class _Ranges:
 _NO_ALLOCATION = ("whose code is not here", "writes it", "a comparison", "wait_tensor: a collective")
 _OWN = frozenset(range(CONST, 16))
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+
+
+def _constructs(name: str) -> bool:
+    """Whether a callee's name is that of a class, or of a function that puts tensors into an object."""
+    return name[:1].isupper() or name.startswith(("make_", "wrap", "from_"))
+
+
+def _arguments(call: ast.Call) -> Iterator[ast.expr]:
+    for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+        if isinstance(argument, (ast.Tuple, ast.List)):
+            yield from argument.elts
+        else:
+            yield argument.value if isinstance(argument, ast.Starred) else argument
 
 
 def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -81,6 +81,14 @@ class _Unseen:
     def wrap(q: torch.Tensor) -> torch.Tensor:
         return q.view(-1)
 
+    @staticmethod
+    def make_box(q: torch.Tensor, like: torch.Tensor) -> list[torch.Tensor]:
+        return [q.view_as(like)]
+
+    class Box:
+        def __init__(self, q: torch.Tensor) -> None:
+            self.q = q
+
 
 NEEDED = {
     "only row statistics follow": ("h = x @ w\ns = h.sum(-1)\nreturn torch.log(s) + 1", ["h"]),
@@ -99,6 +107,10 @@ NEEDED = {
     "a shape": ("n = (1, 1) + tuple(x.shape)\ny = x.reshape(n)\nreturn (y @ w, y)", ["n"]),
     "a wrapper holds it": (
         "import mylib\nq = mylib.quantize(x)\nb = mylib.wrap(q)\ny = x @ w\nreturn (y, b)", ["q"]),
+    "a constructor is given it": (
+        "import mylib\nh = x @ w\nb = mylib.Box(h)\ny = x @ v\nreturn (y, b)", ["h"]),
+    "a view of it is put into an object": (
+        "import mylib\nh = x @ w\nb = mylib.make_box(h, like=x)\ny = x @ v\nreturn (y, b)", ["h"]),
     "a vector": ("r = torch.sqrt(g + 1)\ns = 1 / r\ny = x @ w\nreturn (y * s, y)", ["r"]),
     "saved": ("h = x @ w\nctx.save_for_backward(x, w, v, h)\na = torch.relu(h)\nreturn (a @ v, a)", []),
     "returned": ("h = x @ w\na = torch.relu(h)\nreturn (a @ v, h)", ["h"]),
