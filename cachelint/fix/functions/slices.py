@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from cachelint.fix.functions.autocast import chooses
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import Routine
 from cachelint.index.walk import walk
@@ -74,6 +75,8 @@ class Slicer:
     dotted: Mapping[str, str]
     fields: Mapping[str, tuple[ast.expr, ast.stmt] | None] = field(default_factory=dict)
     """Fields that a slice may read: None for one that is in backward anyway, else its value and where it is written."""
+    other_mode: bool = False
+    """Whether autocast may be another in backward than in forward."""
 
     def slice(self, value: ast.expr, statement: ast.stmt, end: int) -> Slice:
         """The slice for ``value`` as it is at ``statement``; the tensors must still be bound to the same at the
@@ -113,6 +116,8 @@ class Slicer:
         if isinstance(node, ast.BinOp):
             if isinstance(node.op, ast.MatMult):
                 raise NoSlice("it is a matrix product")
+            if isinstance(node.op, ast.Pow) or (isinstance(node.op, ast.Div) and isinstance(node.left, ast.Constant)):
+                self.check_mode("pow" if isinstance(node.op, ast.Pow) else "reciprocal")
             return max(go(node.left), go(node.right))
         if isinstance(node, ast.UnaryOp):
             return go(node.operand)
@@ -185,6 +190,7 @@ class Slicer:
                 return 0
             if category not in _CHEAP or dotted.endswith("_") or not dotted.startswith("torch."):
                 raise NoSlice(f"`{dotted}` is not a cheap tensor operation of the table")
+            self.check_mode(dotted.rpartition(".")[2])
             size = max(sizes, default=0)
             return min(size, SMALL) if category in _ROWSTAT else max(size, FULL if category == "constant" else 0)
         if isinstance(func, ast.Attribute):
@@ -198,11 +204,17 @@ class Slicer:
                 or (func.attr.endswith("_") and func.attr not in table.not_inplace)
             ):
                 raise NoSlice(f"`.{func.attr}` is not a cheap tensor operation of the table")
+            self.check_mode(func.attr)
             size = max([size, *sizes])
             if category in _ROWSTAT or func.attr in _NARROW:
                 return min(size, SMALL)
             return size
         raise NoSlice(f"it calls `{ast.unparse(func)[:40]}`")
+
+    def check_mode(self, name: str) -> None:
+        """Raise NoSlice for an operator that may compute in another dtype in backward."""
+        if self.other_mode and chooses(name):
+            raise NoSlice(f"autocast chooses the dtype of `{name}`, and may be another in backward")
 
     def library(self, node: ast.expr) -> str | None:
         """The dotted name of something in a library (``torch.float32``, ``F.silu``), None for anything else."""

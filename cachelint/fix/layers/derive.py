@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cachelint.fix.edits import After, Edit, Replace, Rewrite
+from cachelint.fix.functions.autocast import modes_differ
 from cachelint.fix.functions.backward import renamed
 from cachelint.fix.functions.inputs import changed_in_place, input_kinds
 from cachelint.fix.functions.scope import FORWARD as FORWARD_ROLE
@@ -263,6 +264,7 @@ def _slicer(view: ClassView, writes: Mapping[str, Use]) -> Slicer:
         frozenset(),
         dotted,
         fields,
+        modes_differ([forward.node], [backward.node], unit.module),
     )
 
 
