@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from typing import TYPE_CHECKING
 
 from cachelint.fix.edits import After
+from cachelint.fix.functions.autocast import modes_differ
 from cachelint.fix.functions.backward import Reader, renamed
 from cachelint.fix.functions.forward import Placement, Site
 from cachelint.fix.functions.inputs import changed_in_place, input_kinds, names_of
-from cachelint.fix.functions.scope import BACKWARD, JVP, Routine
+from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine
 from cachelint.fix.functions.slices import FULL, NoSlice, Slice, Slicer, Step
 from cachelint.index.walk import walk
 from cachelint.model import FieldClass, Storage
@@ -148,8 +150,16 @@ class Recompute:
         externals = frozenset(reader.flow.parameters | set(reader.flow.bindings)) | frozenset(
             n for scope_ in walk(reader.routine.node) if isinstance(scope_, ast.Global) for n in scope_.names
         )
+        forward = [main.node for main in self.family.mains(FORWARD, SETUP)]
+        backward = [main.node for main in self.family.mains(BACKWARD)]
         return Slicer(
-            routine, input_kinds(scope, routine), frozenset(), changed_in_place(scope, routine), externals, dotted
+            routine,
+            input_kinds(scope, routine),
+            frozenset(),
+            changed_in_place(scope, routine),
+            externals,
+            dotted,
+            other_mode=modes_differ(forward, backward, module),
         )
 
     def keep_hosts(self: Assembly, site: Site, name: str, found: Slice, attributes: set[str]) -> None:  # type: ignore[misc]
@@ -258,9 +268,7 @@ class Recompute:
 
 
 def _with_saved(slicer: Slicer, saved: set[str]) -> Slicer:
-    return Slicer(
-        slicer.routine, slicer.kinds, frozenset(saved), slicer.mutated, slicer.externals, slicer.dotted, slicer.fields
-    )
+    return dataclasses.replace(slicer, saved=frozenset(saved), sizes={})
 
 
 def _dead(site: Site, name: str, gone: set[ast.AST]) -> bool:
