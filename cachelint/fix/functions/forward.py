@@ -189,8 +189,18 @@ class Site:
             return None
         index = flow.top(pair.statement)
         last = max([place.index, *(flow.top(use.node) for use in self.routine.of("load", name))])
+        if place.kind == "collect" and not self.bound_at_returns(local):
+            return None
         end = len(flow.node.body) if place.kind == "collect" else last
         return None if flow.rebound_between(local, index, end) else local
+
+    def bound_at_returns(self, name: str) -> bool:
+        """Whether a name has a value wherever forward leaves: an early return may come before it is bound."""
+        flow = self.flow
+        if name in flow.parameters:
+            return True
+        before, _ = flow.surely({flow.statement(node) for node in flow.bindings.get(name, ())})
+        return all(before.get(item, False) for item in flow.returns)
 
     def surely(self, pair: Pair) -> bool:
         """Whether a write is as good as unconditional: it stands in the body, or under a test of its own value for
@@ -231,6 +241,7 @@ class Site:
             self.edits.append(Replace(self.text.span(argument), local))
             self.drop(self.pairs(name)[0])
             self.replace_loads(name, local)
+            self.ensure(local, [self.flow.statement(call)], place, empty)
             return local
         for pair in self.pairs(name):
             if isinstance(pair.use.node, ast.Call):
