@@ -87,7 +87,14 @@ def _exits(analysis: Analysis) -> list[Exit]:
     """The ends of the function that has the receiver: setup_context where there is one."""
     names = {m.node.name for m in analysis.unit.setup} or {m.node.name for m in analysis.unit.forward}
     path = analysis.unit.module.path
-    return [e for e in analysis.log.exits if e.function in names and e.file == path]
+    return [e for e in analysis.log.exits if e.function in names and e.file == path and not _gives_nothing(e.node)]
+
+
+def _gives_nothing(node: ast.AST) -> bool:
+    """Whether a way out returns no tensor: nothing of it is ever differentiated."""
+    if not isinstance(node, ast.Return) or node.value is None:
+        return False
+    return isinstance(node.value, (ast.Tuple, ast.List)) and not node.value.elts
 
 
 def _has_default(name: str, analysis: Analysis) -> bool:
@@ -173,7 +180,7 @@ def _read(field: str, writes: list[Write], analysis: Analysis, instance: bool) -
     for read in log.reads:
         if read.field != field or read.phase != "backward" or read.file != analysis.unit.module.path:
             continue
-        if not read.sure or read.function not in entries or _asked(read, field):
+        if not read.sure or read.function not in entries or _asked(read, field) or _behind_another(read):
             continue
         if instance:
             asked = {word for text, _ in facts(read.path, log) for word in _words(text)}
@@ -183,6 +190,16 @@ def _read(field: str, writes: list[Write], analysis: Analysis, instance: bool) -
             # Where backward may have returned before, a test that is not on the read's path told the paths apart.
             return read
     return None
+
+
+def _behind_another(read: Read) -> bool:
+    """Whether an operand before it decides if the read happens at all: ``ctx.kind and ctx.value``."""
+    if read.scope is None:
+        return False
+    for node in walk(read.scope):
+        if isinstance(node, ast.BoolOp) and any(read.node is n for value in node.values[1:] for n in walk(value)):
+            return True
+    return False
 
 
 def _words(text: str) -> set[str]:

@@ -10,7 +10,7 @@ from cachelint.checks.support import entry_of, last
 from cachelint.collect.log import Returned
 from cachelint.index.walk import walk
 from cachelint.infer.analysis import Analysis
-from cachelint.infer.values import CHILD, COLLECTIVE, DEVICE, NONE, OPAQUE, Seq
+from cachelint.infer.values import CHILD, COLLECTIVE, DEVICE, NONE, OPAQUE, Seq, carried
 from cachelint.model import Finding
 
 
@@ -21,7 +21,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     if unit.dialect.name not in ("torch-function", "torch-library", "paddle") or not unit.backward:
         return
     inputs = _inputs(analysis)
-    if inputs is None:
+    if inputs is None or _never_runs(analysis):
         return
     least, most = inputs
     seen: set[int] = set()
@@ -45,6 +45,16 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
                 yield context.at(
                     rule, event.node, f"backward returns {given}, but forward has {wants}: an error in backward"
                 )
+
+
+def _never_runs(analysis: Analysis) -> bool:
+    """Whether forward marks all that it returns as non-differentiable: the engine never calls backward."""
+    marked: set[str] = set()
+    for name, _, values, *_ in analysis.log.api_calls:
+        if name == "mark_non_differentiable":
+            marked.update(root for value in values for root in carried(value).roots)
+    returned = [carried(r.value).roots for r in analysis.log.returns if r.phase == "forward"]
+    return bool(marked) and bool(returned) and all(roots and roots <= marked for roots in returned)
 
 
 def _inputs(analysis: Analysis) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.infer.values import DEVICE, Value
+from cachelint.infer.values import DEVICE, OPAQUE, Value
 from cachelint.model import Finding
 
 _DIALECTS = ("torch-function", "torch-library", "graph-node", "layer")
@@ -37,6 +37,8 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
 
 
 def _through(value: Value) -> bool:
+    if value.cost == OPAQUE:
+        return False  # what unseen code returns may be an object with an attribute of that name
     return "data" in value.tags and bool(value.kinds & DEVICE) and value.ref is None and "foreign" not in value.tags
 
 

@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from cachelint.index.walk import walk
+from cachelint.infer.optable import operators
 from cachelint.infer.values import (
     DEVICE,
     HOST,
@@ -63,15 +64,29 @@ def _free(func: Func) -> list[Value]:
     own |= {a.arg for a in (args.vararg, args.kwarg) if a is not None}
     body = func.node.body if isinstance(func.node.body, list) else [func.node.body]
     loaded: set[str] = set()
+    as_objects: list[str] = []
     for statement in body:
         for node in walk(statement):
             if isinstance(node, ast.Name):
                 (loaded if isinstance(node.ctx, ast.Load) else own).add(node.id)
+            elif isinstance(node, ast.Attribute) and _of_objects(node.attr):
+                base = node.value.value if isinstance(node.value, ast.Subscript) else node.value
+                as_objects += [base.id] if isinstance(base, ast.Name) else []
+    reads = [n.id for s in body for n in walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    # A parameter that is held for what its owner hung on it, `weight.main_grad`: its values go another way.
+    loaded -= {name for name in as_objects if as_objects.count(name) == reads.count(name)}
     wanted = loaded - own
     for default in (*args.defaults, *args.kw_defaults):
         if isinstance(default, ast.Name):
             wanted.add(default.id)
     return [found for name in sorted(wanted) if (found := closure.get(name)) is not None]
+
+
+def _of_objects(attribute: str) -> bool:
+    """Whether no tensor has an attribute of that name by itself."""
+    table = operators()
+    known = (table.methods, table.method_multi, table.host_attrs, table.plain_attrs, table.alias_attrs)
+    return not any(attribute in names for names in known) and not attribute.endswith("_") and attribute != "grad"
 
 
 def is_layer(value: Value, analysis: Analysis) -> bool:

@@ -74,6 +74,10 @@ def test_shared_buffers(find: Find, forward: str, expected: int) -> None:
         ("y = x * x\ny.register_hook(lambda g: g * x)\nctx.pull = None\nreturn y", 1),
         ("y = x * x\ny.register_hook(lambda g: g * 2)\nctx.pull = None\nreturn y", 0),
         ("def outer():\n    return x.exp()\nctx.pull = lambda g: g * outer()\nreturn x * x", 0),
+        ("ctx.pull = lambda g: g + w.main_grad\nreturn x * w", 0),
+        ("ws = [w, w]\nctx.pull = [lambda g, j=i: g + ws[j].main_grad for i in range(2)]\nreturn x * w", 0),
+        ("ctx.pull = lambda g: (g + w.main_grad) * w\nreturn x * w", 1),
+        ("ctx.pull = lambda g: g.reshape(w.shape)\nreturn x * w", 1),
     ],
     ids=[
         "in a list",
@@ -84,10 +88,15 @@ def test_shared_buffers(find: Find, forward: str, expected: int) -> None:
         "hook",
         "hook over nothing",
         "indirect",
+        "for what its owner hung on it",
+        "the same in a list",
+        "for its values too",
+        "for its shape alone",
     ],
 )
 def test_closures(find: Find, forward: str, expected: int) -> None:
-    source = "import functools\n\n" + function(forward, "return ctx.pull(grad)", parameters="x: torch.Tensor")
+    parameters = "x: torch.Tensor, w: torch.Tensor"
+    source = "import functools\n\n" + function(forward, "return ctx.pull(grad), None", parameters=parameters)
     assert len(find(source, "CL109")) == expected
 
 
@@ -183,9 +192,14 @@ def test_a_field_that_forward_reads_again_is_alive(find: Find) -> None:
         ("ctx.mean = mean\nif mean:\n    ctx.n = 2\nreturn x", "if not ctx.mean:\n    return grad, None\nreturn grad / ctx.n, None", 0),
         ("ctx.n = None\nif mean:\n    ctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
         ("keep(ctx, mean)\nreturn x", "return grad / ctx.n, None", 0),
+        ("ctx.mean = mean\nif mean:\n    ctx.n = 2\nreturn x", "return (grad if ctx.mean and ctx.n else grad), None", 0),
+        ("ctx.k = k = x.ndim\nif k > 1:\n    ctx.n = 2\nreturn x", "twice = ctx.k <= 1 or ctx.n == 2\nreturn grad * twice, None", 0),
+        ("if mean:\n    ctx.n = 2\nreturn x", "return (grad if ctx.n and mean else grad), None", 1),
+        ("if not x.ndim:\n    return ()\nctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
     ],
     ids=["one arm", "both arms", "raises", "no gradient wanted", "gradient mode by name", "called without ctx", "default",
-         "hasattr", "left before", "cleared first", "a helper's business"],
+         "hasattr", "left before", "cleared first", "a helper's business", "an operand asks before", "or one of the others",
+         "it is asked first itself", "nothing comes out"],
 )  # fmt: skip
 def test_paths_that_leave_a_field_unset(find: Find, forward: str, backward: str, expected: int) -> None:
     source = "def keep(ctx, mean):\n    if mean:\n        ctx.n = 2\n\n" + function(

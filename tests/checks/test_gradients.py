@@ -48,6 +48,20 @@ def test_a_default_counts_for_those_who_pass_it(find: Find, call: str, expected:
     assert len(find(source, "CL213")) == expected
 
 
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        ("i = x.argmax(-1)\nctx.mark_non_differentiable(i)\nreturn i", 0),
+        ("i, j = x.argmax(-1), x.argmin(-1)\nctx.mark_non_differentiable(i, j)\nreturn i, j", 0),
+        ("v, i = x.max(-1)\nctx.mark_non_differentiable(i)\nreturn v, i", 1),
+        ("i = x.argmax(-1)\nreturn i", 1),
+    ],
+    ids=["marked", "all marked", "one of two marked", "not marked"],
+)
+def test_where_no_output_is_differentiable_backward_never_runs(find: Find, forward: str, expected: int) -> None:
+    assert len(find(function(forward, "return (None,)", parameters="x, w"), "CL213")) == expected
+
+
 def test_a_class_constant_gives_the_length(find: Find) -> None:
     source = """
     NOTHING = (None,) * 2

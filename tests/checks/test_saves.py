@@ -203,8 +203,9 @@ def test_a_helper_that_reads_them_again_is_found(find: Find) -> None:
         ("y = torch.empty_like(x)\ny.copy_(x.data)\nctx.save_for_backward(y, w)\nreturn x * w", 0),
         ("ctx.kept = x.data\nctx.save_for_backward(x, w)\nreturn x * w", 1),
         ("ctx.rows = x.data.shape[0]\nctx.save_for_backward(x, w)\nreturn x * w", 0),
+        ("s = blocks.product(x, w)\nctx.save_for_backward(s.data, w)\nreturn s.data * 1", 0),
     ],
 )
 def test_through_data(find: Find, forward: str, expected: int) -> None:
     backward = "x, w = ctx.saved_tensors\nreturn grad * w, grad * x * getattr(ctx, 'kept', 1)"
-    assert len(find(function(forward, backward), "CL219")) == expected
+    assert len(find("import blocks\n\n" + function(forward, backward), "CL219")) == expected
