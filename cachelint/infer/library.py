@@ -51,7 +51,6 @@ _AMBIGUOUS = frozenset(
     [
         "backward",
         "copy",
-        "index",
         "count",
         "split",
         "format",
@@ -286,6 +285,8 @@ class Library:
         if category == "alias_list":
             part = self.alias(first, name, node, numeric)
             return Value(HOST, ref=Seq(None, replace(part, param=None)))
+        if category == "copy" and isinstance(first.ref, (Seq, Inst)):
+            return self.copied(first, name == "deepcopy", node)
         if category in ("elementwise", "index", "rowstat", "copy"):
             what = {"rowstat": f"{name}: a row statistic", "index": f"{name}: index arithmetic or a copy"}
             text = what.get(category, f"{name}: elementwise")
@@ -328,6 +329,28 @@ class Library:
         if category in ("elementwise_kernel", "rowstat_kernel"):
             return Value(HOST, ref=Ext("<elementwise kernel>" if category == "elementwise_kernel" else "torch.sum"))
         return HOST_VALUE
+
+    def copied(self: Machine, first: Value, deep: bool, node: ast.AST, depth: int = 0) -> Value:  # type: ignore[misc]
+        """A copy of a container or an object: what is inside is the same, or copied, too."""
+
+        def inside(value: Value) -> Value:
+            if not deep or depth > 3:
+                return value
+            if isinstance(value.ref, (Seq, Inst)):
+                return self.copied(value, deep, node, depth + 1)
+            if not value.kinds & (DEVICE | UNKNOWN):
+                return value
+            return self.made(node, "deepcopy: a copy", (value,), floor=CHEAP, kinds=value.kinds)
+
+        ref = first.ref
+        if isinstance(ref, Inst):
+            attrs = {name: inside(value) for name, value in ref.attrs.items()}
+            return replace(first, param=None, ref=Inst(ref.info, attrs, ref.built_here))
+        assert isinstance(ref, Seq)
+        items = None if ref.items is None else [inside(value) for value in ref.items]
+        keys = None if ref.keys is None else {key: inside(value) for key, value in ref.keys.items()}
+        rest = None if ref.rest is None else inside(ref.rest)
+        return replace(first, param=None, ref=Seq(items, rest, keys, ref.mutable, places=ref.places))
 
     def alias(self: Machine, first: Value, name: str, node: ast.AST, numeric: bool) -> Value:  # type: ignore[misc]
         """A view, a cast or the thing itself."""
@@ -388,6 +411,8 @@ class Library:
         self: Machine, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call
     ) -> Value:
         """A method of a value: a tensor's by the table, a handle's otherwise."""
+        if name == "index":
+            return HOST_VALUE  # of a list or a string: the position
         table = operators()
         category = table.methods.get(name)
         multi = table.method_multi.get(name)
@@ -404,7 +429,7 @@ class Library:
             if name not in _AMBIGUOUS or name in _STRONG_ANYWAY:
                 self.tensor_use(base, node, f"the tensor method `.{name}()` is called")
                 tensor = True
-            elif name in ("to", "type", "size", "sum", "mean", "max", "min", "std", "flatten", "all", "any", "index"):
+            elif name in ("to", "type", "size", "sum", "mean", "max", "min", "std", "flatten", "all", "any"):
                 self.note(base, DEVICE, FAIR, node, f"`.{name}()` is called")
                 tensor = True
         if tensor and known:

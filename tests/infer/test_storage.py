@@ -330,3 +330,15 @@ def test_callers_of_a_wrapper_speak_for_what_it_only_hands_on(held: str, cls: st
         """
     )
     assert classes(source) == {"bias": cls}
+
+
+def test_the_position_of_an_item_is_a_number() -> None:
+    body = "ctx.place = (first + second).index(name)\nreturn x"
+    assert of(body, "place", "x: Tensor, first, second, name") == {"place": "SAFE"}
+
+
+@pytest.mark.parametrize("call", ["copy.copy", "copy.deepcopy"])
+def test_a_copy_of_a_container_is_one(call: str) -> None:
+    body = f"states = dict(a=x @ x, b=x @ w)\nctx.states = {call}(states)\nreturn x"
+    field = judged(function(body, "states", "x: Tensor, w: Tensor", "import copy"))["states"]
+    assert (field.cls.value, field.rule) == ("SAVE", "CL106")
