@@ -12,7 +12,6 @@ from tests.fix.differential import fixed
 
 DATA = Path(__file__).parent.parent / "data"
 PAIRS = sorted(p for p in (DATA / "fix").glob("*.py") if not p.name.endswith(".fixed.py"))
-UNSAFE = sorted((DATA / "unsafe").glob("*.py"))
 REFUSED = sorted((DATA / "refused").glob("*.py"))
 
 
@@ -51,16 +50,6 @@ def test_what_cannot_be_proved_is_left_alone_with_a_reason(path: Path) -> None:
     kind = text.splitlines()[0].removeprefix("# refused: ")
     assert {refusal.kind for refusal in outcome.refused} == {kind}
     assert all(refusal.reason.strip() and "\n" not in refusal.reason for refusal in outcome.refused)
-
-
-@pytest.mark.parametrize("path", UNSAFE, ids=lambda p: p.stem)
-def test_what_may_not_be_a_tensor_is_only_moved_on_demand(path: Path) -> None:
-    text = path.read_text()
-    outcome = fixed(text)
-    assert outcome.text == text
-    assert [plan.applicability for plan in outcome.skipped] == [Applicability.UNSAFE]
-    assert all(plan.notes for plan in outcome.skipped)
-    assert fixed(text, unsafe=True).text != text
 
 
 def test_every_shape_has_its_other_half() -> None:

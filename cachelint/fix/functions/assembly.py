@@ -14,6 +14,7 @@ from cachelint.fix.functions.containers import Shape
 from cachelint.fix.functions.fields import CannotPlan, Field
 from cachelint.fix.functions.forward import Placement, Site, Slot
 from cachelint.fix.functions.helpers import Helpers
+from cachelint.fix.functions.names import Kinds, import_of, tensor_class
 from cachelint.fix.functions.recompute import Recompute
 from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine
 from cachelint.fix.functions.slices import Slice
@@ -45,6 +46,8 @@ class Assembly(Helpers, Recompute):
         self.sites = self.find_sites()
         self.channels = self.find_channels()
         self.notes: list[str] = []
+        self.imports = ""
+        """A library that the file has to import."""
 
     def plan(self) -> Plan:
         """The plan for all fields."""
@@ -61,17 +64,17 @@ class Assembly(Helpers, Recompute):
             edits += site.finish()
         for reader in self.readers():
             edits += reader.finish()
+        if self.imports:
+            edits.append(import_of(self.family.file.module, self.imports, self.family.routines[0].node, self.text))
         findings = tuple(f for item in self.fields for f in item.findings)
-        doubt = next((item.doubt for item in self.fields if item.doubt), "")
         scope = tuple(self.text.span(routine.node) for routine in self.family.routines)
         return Plan(
             findings,
             tuple(edits),
-            Applicability.UNSAFE if doubt else Applicability.SAFE,
+            Applicability.SAFE,
             self.describe(slices),
             scope,
             tuple(self.claims()),
-            (doubt,) if doubt else (),
         )
 
     def claims(self) -> Iterator[Claim]:
@@ -87,11 +90,19 @@ class Assembly(Helpers, Recompute):
 
     def describe(self, slices: dict[str, Slice]) -> str:
         """What the plan does, in a line."""
-        saved = [f"`{item.name}`" for item in self.fields if item.name not in slices]
+        mixed = {name for name, shape in self.shapes.items() if shape.mixed}
+        split = [f"`{item.name}`" for item in self.fields if item.split and not item.container]
+        boxes = [f"`{item.name}`" for item in self.fields if item.name in mixed]
+        rest = [item for item in self.fields if item.name not in slices and item.name not in mixed]
+        saved = [f"`{item.name}`" for item in rest if not item.split]
         derived = [f"`{item.name}`" for item in self.fields if item.name in slices]
         parts = []
         if saved:
             parts.append(f"move {', '.join(saved)} to {self.channels[0].api}")
+        if split:
+            parts.append(f"move {', '.join(split)} to {self.channels[0].api} where it is a tensor")
+        if boxes:
+            parts.append(f"move the tensors in {', '.join(boxes)} to {self.channels[0].api}")
         if derived:
             parts.append(f"recompute {', '.join(derived)} in backward from saved inputs")
         text = "; ".join(parts)
@@ -193,9 +204,23 @@ class Assembly(Helpers, Recompute):
                     raise CannotPlan("several forwards build it", "several containers", item.name)
                 if len(self.channels) != 1:
                     raise CannotPlan("both backward and jvp read the container", "container in jvp", item.name)
-                self.shapes[item.name] = containers.shape_of(item, self.sites[0])
+                site = self.sites[0]
+                kinds = Kinds(self.family.file.project, self.family.file.module, site.flow)
+                shape = containers.shape_of(item, site, kinds.of)
+                if shape.mixed:
+                    self.check_rebuilt(item)
+                self.shapes[item.name] = shape
         self.counted = any(self.needs_counts(channel) for channel in self.channels)
         self.counts: dict[str, str] = {}
+
+    def check_rebuilt(self, item: Field) -> None:
+        """Raise CannotPlan where backward relies on the very container: it gets a new one each time it runs."""
+        for reader in self.readers():
+            for use in (*reader.routine.of("store", item.name), *reader.routine.of("delete", item.name)):
+                statement = reader.flow.statement(use.node)
+                value = getattr(statement, "value", None)
+                if not isinstance(statement, ast.Delete) and not containers.is_none(value):
+                    raise CannotPlan(f"backward sets it anew (line {use.node.lineno})", "mixed container", item.name)
 
     def needs_counts(self, channel: Channel) -> bool:
         """Whether one ``*name`` in the unpacking cannot tell the runs of tensors from each other and the rest."""
@@ -207,6 +232,9 @@ class Assembly(Helpers, Recompute):
         ]
         for reader in channel.readers:
             uses = reader.routine.of("saved")
+            branches = any(not reader.flow.is_top(reader.flow.statement(use.node)) for use in uses)
+            if any(shape.mixed for shape in runs) and (len(uses) > 1 or branches):
+                return True
             for use in uses:
                 statement = reader.flow.statement(use.node)
                 target = statement.targets[0] if isinstance(statement, ast.Assign) else None
@@ -259,14 +287,22 @@ class Assembly(Helpers, Recompute):
             for item in moved:
                 if not site.writes(item.name):
                     own[item.name] = [Slot("None", item.name)]
+                    if item.split:
+                        site.counts.append(f"{site.routine.receiver}.{item.name} = None")
                 elif item.container:
-                    containers.take_apart(shapes[item.name], site, place, attributes)
-                    own[item.name] = shapes[item.name].slots
-                    if self.counted and shapes[item.name].parts is None:
+                    shape = shapes[item.name]
+                    only = self.tensor_class(site) if shape.mixed else ""
+                    containers.take_apart(shape, site, place, attributes, only)
+                    own[item.name] = shape.slots
+                    if self.counted and shape.mixed:
+                        stays = f"{site.routine.receiver}.{item.name}"
+                        self.count(site, item.name, f"{stays} or ()" if shape.optional else stays, attributes)
+                    elif self.counted and shape.parts is None:
                         self.count(site, item.name, own[item.name][0].code, attributes)
                 else:
-                    own[item.name] = [Slot(site.local(item.name, place), item.name)]
-            codes = {slot.code for items in own.values() for slot in items}
+                    only = self.tensor_class(site) if item.split else ""
+                    own[item.name] = [Slot(site.local(item.name, place, only=only), item.name, only=only)]
+            codes = {slot.code for items in own.values() for slot in items if not slot.only}
             for name, found in slices.items():
                 self.keep_hosts(site, name, found, attributes)
                 for tensor in found.tensors:
@@ -287,6 +323,17 @@ class Assembly(Helpers, Recompute):
                 slots = own
         self.fronts = front
         return slots
+
+    def tensor_class(self, site: Site) -> str:
+        """The code for the class of tensors in a forward. Raises CannotPlan."""
+        library = "paddle" if self.read.endswith("()") else "torch"
+        found = tensor_class(self.family.file, site.routine.flow, library)
+        if found is not None:
+            return found
+        if library in site.routine.flow.used or self.family.file.project.resolve(self.family.file.module, library):
+            raise CannotPlan(f"`{library}` means something else in {site.routine.name}", "name taken")
+        self.imports = library
+        return f"{library}.Tensor"
 
     def count(self, site: Site, name: str, local: str, attributes: set[str]) -> None:
         """Keep the length of a run on ctx."""
@@ -366,8 +413,12 @@ class Assembly(Helpers, Recompute):
                     wanted = slots[key][0].code if len(self.sites) == 1 else key
                     local = reader.bind(key, wanted if wanted.isidentifier() else key)
                     names.append(local)
-                    inputs[slots[key][0].code] = local
                     bound[key] = local
+                    if by_name[key].split:
+                        kept = f"{reader.routine.receiver}.{key}"
+                        reader.lines.append(f"{local} = {kept} if {local} is None else {local}")
+                    else:
+                        inputs[slots[key][0].code] = local
                 else:
                     reader.replace(key, key)
                     names.append(self.needed(reader, slots[key][0], "_", inputs))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cachelint.fix.edits import Rewrite
+from cachelint.fix.edits import WIDTH, Rewrite
 from cachelint.fix.functions.backward import Reader
 from cachelint.fix.functions.fields import CannotPlan, Field, tensor_only
 from cachelint.fix.functions.forward import Placement, Site, Slot
 from cachelint.index.walk import walk
-from cachelint.infer.values import DEVICE, NONE, UNKNOWN, Seq, Value, carried
+from cachelint.infer.values import DEVICE, NONE, UNKNOWN, Inst, Seq, Value, carried
 
 TENSOR, HOST_PART, LITERAL = "tensor", "host", "literal"
 
@@ -35,26 +36,52 @@ class Shape:
     mutable: bool = True
     slots: list[Slot] = field(default_factory=list)
     hosts: dict[object, str] = field(default_factory=dict)
+    mixed: bool = False
+    """Whether only the program knows which items are tensors: the others stay in a container on the receiver."""
+    optional: bool = False
 
 
-def shape_of(item: Field, site: Site) -> Shape:
-    """How to take a field apart. Raises CannotPlan."""
+def shape_of(item: Field, site: Site, kind_of: KindOf) -> Shape:
+    """How to take a field apart. ``kind_of`` tells what an expression of forward is: a list, a tuple, a dict, or
+    nothing. Raises CannotPlan."""
     ref = item.value.ref
     assert isinstance(ref, Seq)
     name = item.name
     pairs = site.pairs(name)
     if ref.shared:
         raise CannotPlan("it is a container of the module, shared by every call", "shared container", name)
-    literal = _literal(item, site, ref)
+    literal = None if item.split else _literal(item, site, ref)
     if literal is not None:
         return literal
     element = ref.element()
-    if element is not None and ref.keys is None and tensor_only(element) and all(p.value is not None for p in pairs):
-        if any(p.statement is not pairs[0].statement for p in pairs) and len(pairs) > 1:
+    several = any(p.statement is not pairs[0].statement for p in pairs) and len(pairs) > 1
+    whole = not item.split and element is not None and ref.keys is None and tensor_only(element)
+    if whole and all(p.value is not None for p in pairs):
+        if several:
             raise CannotPlan("it is built in several places", "several containers", name)
         return Shape(item, None, mutable=_is_mutable(pairs[0].value, ref))
-    what = "a dict whose keys aren't all written out" if ref.keys is not None else "not a run of tensors, nor a literal"
-    raise CannotPlan(f"it is {what}: its tensors can't be told from the rest", "mixed container", name)
+    if any(isinstance(part.ref, (Seq, Inst)) for part in ref.each()):
+        raise CannotPlan(
+            "it holds containers or objects, whose tensors would have to be found", "nested container", name
+        )
+    kinds = {kind_of(pair.value) for pair in pairs if not is_none(pair.value)}
+    kind = kinds.pop() if len(kinds) == 1 else ""
+    if not kind:
+        raise CannotPlan(
+            "nothing shows whether it is a list, a tuple or a dict: its tensors can't be told from the rest",
+            "mixed container",
+            name,
+        )
+    optional = bool(item.value.kinds & NONE) or any(is_none(pair.value) for pair in pairs)
+    return Shape(item, None, kind == "dict", kind == "list", mixed=True, optional=optional)
+
+
+KindOf = Callable[[ast.expr | None], str]
+
+
+def is_none(node: ast.expr | None) -> bool:
+    """Whether an expression is the literal None."""
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _literal(item: Field, site: Site, ref: Seq) -> Shape | None:
@@ -136,9 +163,13 @@ def ready(shape: Shape, site: Site) -> int:
     return max([top for top in tops if top not in returned], default=-1)
 
 
-def take_apart(shape: Shape, site: Site, place: Placement, attributes: set[str]) -> None:
-    """Write the forward side: fills ``shape.slots`` and ``shape.hosts``. ``attributes`` are names taken on ctx."""
+def take_apart(shape: Shape, site: Site, place: Placement, attributes: set[str], only: str) -> None:
+    """Write the forward side: fills ``shape.slots`` and ``shape.hosts``. ``attributes`` are names taken on ctx,
+    ``only`` is the class of tensors."""
     name, receiver = shape.item.name, site.routine.receiver
+    if shape.mixed:
+        _take_out(shape, site, place, only)
+        return
     if shape.parts is None:
         local = site.local(name, place, empty="()")
         shape.slots = [Slot(local, name, star=True)]
@@ -181,6 +212,47 @@ def take_apart(shape: Shape, site: Site, place: Placement, attributes: set[str])
     if inner:
         raise CannotPlan("it is built from other attributes", "built from attributes", name)
     site.edits.append(Rewrite(site.text.span(pair.statement), tuple(lines)))
+
+
+def _take_out(shape: Shape, site: Site, place: Placement, only: str) -> None:
+    """A container of which only the program knows the tensors: these are saved, the rest stays in a copy of it."""
+    name = shape.item.name
+    local = site.local(name, place)
+    shape.optional |= f"{local} = None" in site.inits
+    taken = {*site.taken, local}
+    item = site.flow.fresh("item", taken)
+    kept = f"None if isinstance({item}, {only}) else {item}"
+    if shape.dictionary:
+        key = site.flow.fresh("key", taken)
+        code = f"{key}: {kept} for {key}, {item} in {local}.items()"
+        items = f"({local} or {{}}).values()" if shape.optional else f"{local}.values()"
+    else:
+        code = f"{kept} for {item} in {local}"
+        items = f"{local} or ()" if shape.optional else local
+    site.counts.append(_built(shape, f"{site.routine.receiver}.{name} = ", local, code))
+    shape.slots = [Slot(f"({item} if isinstance({item}, {only}) else None for {item} in {items})", name, star=True)]
+
+
+def _put_back(shape: Shape, reader: Reader, local: str) -> str:
+    """The statement that puts the saved tensors back among the rest."""
+    taken = {*reader.taken, local}
+    item, kept = reader.flow.fresh("item", taken), reader.flow.fresh("kept", taken)
+    rest = f"{reader.routine.receiver}.{shape.item.name}"
+    code = f"{kept} if {item} is None else {item}"
+    if shape.dictionary:
+        key = reader.flow.fresh("key", taken)
+        code = f"{key}: {code} for {item}, ({key}, {kept}) in zip({local}, {rest}.items())"
+    else:
+        code = f"{code} for {item}, {kept} in zip({local}, {rest})"
+    return _built(shape, f"{local} = ", rest, code)
+
+
+def _built(shape: Shape, head: str, source: str, inner: str) -> str:
+    """A statement that builds a container like the one that it was; None stays None."""
+    start, end = ("{", "}") if shape.dictionary else ("[", "]") if shape.mutable else ("tuple(", ")")
+    head += f"None if {source} is None else {start}" if shape.optional else start
+    line = f"{head}{inner}{end}"
+    return line if len(line) <= WIDTH - 8 else f"{head}\n    {inner}\n{end}"
 
 
 def _within(node: ast.AST, outer: ast.AST | None) -> bool:
@@ -347,6 +419,9 @@ def _run(shape: Shape, reader: Reader, below: bool) -> list[str]:
         return ["*_"]
     local = reader.bind(name)
     reader.whole[name] = local
+    if shape.mixed:
+        reader.lines.append(_put_back(shape, reader, local))
+        return [f"*{local}"]
     if not shape.mutable:
         reader.tuples.add(local)
     if not shape.mutable and (below or not _list_will_do(reader, local, name)):

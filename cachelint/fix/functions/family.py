@@ -13,6 +13,7 @@ from cachelint.fix.edits import Outcome, Refusal, Text
 from cachelint.fix.functions.assembly import Assembly
 from cachelint.fix.functions.fields import CannotPlan, Field, judge, outside_reader
 from cachelint.fix.functions.scope import Routine, Scope
+from cachelint.infer.values import UNKNOWN
 from cachelint.model import Finding
 
 
@@ -35,7 +36,7 @@ class Family:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def outcomes(self) -> Iterator[Outcome]:
-        """A plan for the fields that can move, two where some are unsafe; a refusal for every other finding."""
+        """A plan for the fields that can move, one more for those of unknown kind; a refusal for every other finding."""
         try:
             self.check_whole()
         except CannotPlan as error:
@@ -48,9 +49,10 @@ class Family:
                 fields.append(self.judged(name, findings))
             except CannotPlan as error:
                 yield from _refused(findings, error)
-        for unsafe in (False, True):
-            chosen = [item for item in fields if bool(item.doubt) is unsafe]
-            yield from self.together(chosen)
+        # What is left of a value of unknown kind may be found wanting by the check of the new text: on its own, then.
+        apart = [item for item in fields if item.split and item.value.kinds & UNKNOWN]
+        yield from self.together([item for item in fields if item not in apart])
+        yield from self.together(apart)
 
     def judged(self, name: str, findings: Sequence[Finding]) -> Field:
         """A field's facts. Raises CannotPlan."""

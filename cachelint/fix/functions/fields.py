@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import BACKWARD, JVP, Routine, Scope, Use
+from cachelint.index.walk import walk
 from cachelint.infer.optable import operators
 from cachelint.infer.values import DEVICE, HIGH, HOST, LOW, NONE, UNKNOWN, Inst, Seq, Value, join
 from cachelint.model import Finding
@@ -31,8 +33,9 @@ class Field:
     findings: tuple[Finding, ...]
     value: Value
     recompute: bool
-    doubt: str = ""
-    """Why the fix is unsafe, empty when it is safe."""
+    split: str = ""
+    """Why only the program knows whether the value is a tensor, empty when it surely is: what is one is saved, and
+    anything else stays on the receiver."""
 
     @property
     def container(self) -> bool:
@@ -69,12 +72,22 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
         raise CannotPlan("it is not written through the receiver's name", "indirect write", name)
     _check_foreign(name, value, scopes)
     routines = list(routines)
-    doubt = _doubt(value, name)
-    thin = value.sure != HIGH or _told_by_callers(value)
-    if not doubt and thin and not value.ref and not _used_as_tensor(name, routines, value):
-        doubt = "the evidence that it is a tensor is thin, and backward does nothing that only tensors can"
-    if not doubt and _guessed(value, scopes) and not _used_as_tensor(name, routines, value):
-        doubt = "it comes out of a mixed list or of unknown code, and backward does nothing that only tensors can"
+    _check_accumulator(name, value, routines)
+    split = ""
+    if isinstance(value.ref, Seq):
+        if any(part.kinds & DEVICE and part.sure == LOW for part in value.ref.each()):
+            split = "nothing but a name or a use suggests that its items are tensors"
+        elif _guessed(value, scopes) and not _used_as_tensor(name, routines, value):
+            split = "it comes out of a mixed list or of unknown code, and backward does nothing that only tensors can"
+        if not split and value.kinds & NONE:
+            split = "it is a container on some paths and None on others"
+    else:
+        split = _split(value, name)
+        thin = value.sure != HIGH or _told_by_callers(value)
+        if not split and thin and not value.ref and not _used_as_tensor(name, routines, value):
+            split = "the evidence that it is a tensor is thin, and backward does nothing that only tensors can"
+        if not split and _guessed(value, scopes) and not _used_as_tensor(name, routines, value):
+            split = "it comes out of a mixed list or of unknown code, and backward does nothing that only tensors can"
     for routine in routines:
         for use in routine.uses:
             if use.field == name:
@@ -83,8 +96,8 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
         if routine.roles & {BACKWARD, JVP}:
             for load in routine.of("load", name):
                 _check_identity(load, routine, name)
-    recompute = all(f.code == "CL102" for f in findings)
-    return Field(name, tuple(findings), value, recompute, doubt)
+    recompute = not split and all(f.code == "CL102" for f in findings)
+    return Field(name, tuple(findings), value, recompute, split)
 
 
 def _check_foreign(name: str, value: Value, scopes: Sequence[Scope]) -> None:
@@ -99,6 +112,76 @@ def _check_foreign(name: str, value: Value, scopes: Sequence[Scope]) -> None:
                     "object identity",
                     name,
                 )
+
+
+_GRADIENTS = frozenset(("grad", "main_grad"))
+
+
+def _check_accumulator(name: str, value: Value, routines: Sequence[Routine]) -> None:
+    """Refuse what lives longer than the call and is changed in place on purpose: the version check would stop backward."""
+    for routine in routines:
+        flow = routine.flow
+        if routine.roles & {BACKWARD, JVP}:
+            line = _changed_line(name, routine) if any(root.startswith("p:") for root in value.roots) else 0
+            if line:
+                raise CannotPlan(
+                    f"backward changes the input in place (line {line}), and the version check would stop the next one",
+                    "changed in backward",
+                    name,
+                )
+            continue
+        for use in routine.of("store", name):
+            if use.nested or isinstance(use.node, ast.Call):
+                continue
+            todo: list[ast.AST] = [flow.statement(use.node)]
+            seen: set[str] = set()
+            while todo:
+                for node in walk(todo.pop()):
+                    if isinstance(node, ast.Attribute) and node.attr in _GRADIENTS and isinstance(node.ctx, ast.Load):
+                        raise CannotPlan(
+                            f"it is `{ast.unparse(node)}`, into which gradients are accumulated in place: the version "
+                            "check would stop backward",
+                            "accumulated gradient",
+                            name,
+                        )
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in seen:
+                        seen.add(node.id)
+                        todo += [_value_of(flow, bound) for bound in flow.bindings.get(node.id, ())]
+
+
+def _value_of(flow: Flow, bound: ast.AST) -> ast.AST:
+    """The value that an assignment of just this name gives it; the name itself where it is bound in another way."""
+    parent = flow.parents.get(bound)
+    if isinstance(parent, ast.Assign) and isinstance(parent.value, (ast.Attribute, ast.Name, ast.IfExp)):
+        return parent.value
+    return bound
+
+
+def _changed_line(name: str, routine: Routine) -> int:
+    """The line on which a backward changes a field in place, 0 where it does not."""
+    flow = routine.flow
+    nodes: list[ast.expr] = [use.node for use in routine.of("load", name)]
+    for node in list(nodes):
+        parent = flow.parents.get(node)
+        if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
+            if len(flow.bindings.get(parent.targets[0].id, ())) == 1:
+                nodes += flow.loads(parent.targets[0].id)
+    table = operators()
+    for node in nodes:
+        parent = flow.parents.get(node)
+        if isinstance(parent, ast.AugAssign) and parent.target is node:
+            return node.lineno
+        if isinstance(parent, ast.Subscript) and parent.value is node and not isinstance(parent.ctx, ast.Load):
+            return node.lineno
+        if (
+            isinstance(parent, ast.Attribute)
+            and parent.value is node
+            and isinstance(flow.parents.get(parent), ast.Call)
+        ):
+            in_place = parent.attr.endswith("_") and not parent.attr.startswith("_")
+            if in_place and parent.attr not in table.not_inplace:
+                return node.lineno
+    return 0
 
 
 _LOOSE = frozenset(("star", "item", "kwarg", "result", "attr", "self"))
@@ -130,18 +213,7 @@ def _used_as_tensor(name: str, routines: Sequence[Routine], value: Value) -> boo
         nodes: list[ast.expr] = [use.node for use in routine.of("load", name)]
         if not routine.roles & {BACKWARD, JVP}:
             nodes += flow.loads(value.param) if value.param in flow.parameters and value.param else []
-        for node in list(nodes):
-            parent = flow.parents.get(node)
-            target: ast.expr | None = None
-            if isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1:
-                target = parent.targets[0]
-            elif isinstance(parent, (ast.For, ast.comprehension)) and parent.iter is node:
-                target = parent.target
-            elif isinstance(parent, ast.Subscript) and parent.value is node:
-                nodes.append(parent)
-            if isinstance(target, ast.Name):
-                nodes += flow.loads(target.id)
-        for node in nodes:
+        for node in _followed(flow, nodes):
             parent = flow.parents.get(node)
             if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.MatMult):
                 return True
@@ -152,6 +224,39 @@ def _used_as_tensor(name: str, routines: Sequence[Routine], value: Value) -> boo
                 if (parent.attr in table.methods and parent.attr not in _CONTAINER) or parent.attr in _TENSOR_ONLY:
                     return True
     return False
+
+
+def _followed(flow: Flow, nodes: Iterable[ast.expr]) -> list[ast.expr]:
+    """Some expressions, the names that are bound to them, and the items that are taken out of them."""
+    found = list(nodes)
+    for node in found:
+        parent = flow.parents.get(node)
+        target: ast.expr | None = None
+        if isinstance(parent, ast.Attribute) and parent.value is node and parent.attr in ("items", "values"):
+            call = flow.parents.get(parent)
+            above = flow.parents.get(call) if isinstance(call, ast.Call) else None
+            if isinstance(above, (ast.For, ast.comprehension)) and above.iter is call:
+                target = above.target
+                if parent.attr == "items":
+                    target = target.elts[-1] if isinstance(target, ast.Tuple) else None
+        elif isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1:
+            target = parent.targets[0]
+        elif isinstance(parent, (ast.For, ast.comprehension)) and parent.iter is node:
+            target = parent.target
+        elif isinstance(parent, ast.Subscript) and parent.value is node:
+            found.append(parent)
+        if isinstance(target, ast.Name):
+            found += [load for load in flow.loads(target.id) if load not in found and not _outlived(flow, target, load)]
+    return found
+
+
+def _outlived(flow: Flow, target: ast.Name, load: ast.Name) -> bool:
+    """Whether a name that the body binds to something has been bound to something else by the time it is read."""
+    first = flow.statement(target)
+    later = [flow.statement(n) for n in flow.bindings.get(target.id, ()) if n is not target]
+    place = flow.top(first)
+    between = [s for s in later if flow.is_top(s) and place < flow.top(s) < flow.top(load)]
+    return flow.is_top(first) and bool(between) and not flow.in_loop(target)
 
 
 _TENSOR_ONLY = frozenset(("dtype", "device", "ndim", "is_cuda", "mT", "requires_grad"))
@@ -166,8 +271,8 @@ def _value(name: str, scopes: Sequence[Scope]) -> Value | None:
     return value
 
 
-def _doubt(value: Value, name: str) -> str:
-    """Why moving the value may change what the program does; raises CannotPlan where it cannot be known."""
+def _split(value: Value, name: str) -> str:
+    """Why a value need not be a tensor, empty where it is one; raises CannotPlan where it holds memory in another way."""
     if isinstance(value.ref, Inst):
         raise CannotPlan(
             f"it is an object of class {value.ref.info.name} that owns tensors: only lists, tuples and dicts are "
@@ -175,12 +280,6 @@ def _doubt(value: Value, name: str) -> str:
             "object",
             name,
         )
-    if isinstance(value.ref, Seq):
-        if value.kinds & NONE:
-            raise CannotPlan("it is a container on some paths and None on others", "optional container", name)
-        if any(part.kinds & DEVICE and part.sure == LOW for part in value.ref.each()):
-            return "nothing but a name or a use suggests that its items are tensors"
-        return ""
     if value.why is not None and any("numpy" in link.text for link in value.why.chain()):
         raise CannotPlan("it is an array of NumPy, and only tensors may be saved", "an array", name)
     if value.why is not None and any(_generator_state(link.text) for link in value.why.chain()):
@@ -190,11 +289,9 @@ def _doubt(value: Value, name: str) -> str:
             name,
         )
     if value.kinds & UNKNOWN:
-        raise CannotPlan("nothing shows whether it is a tensor, and nothing else may be saved", "unknown storage", name)
+        return "nothing shows whether it is a tensor"
     if value.kinds & HOST:
-        raise CannotPlan(
-            "on some path it may hold a host value, which save_for_backward does not take", "may be a host value", name
-        )
+        return "on some path it may hold a host value"
     return "nothing but its name or its use suggests that it is a tensor" if value.sure == LOW else ""
 
 
@@ -279,11 +376,7 @@ _PLAIN = frozenset(
 def _check_identity(load: Use, routine: Routine, name: str) -> None:
     """Refuse where backward relies on the very Python object: saved-tensor hooks give back a plain copy."""
     flow = routine.flow
-    nodes: list[ast.expr] = [load.node]
-    parent = flow.parents.get(load.node)
-    if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
-        nodes += flow.loads(parent.targets[0].id)
-    for node in nodes:
+    for node in _followed(flow, [load.node]):
         parent = flow.parents.get(node)
         if isinstance(parent, ast.Attribute):
             known = parent.attr in operators().methods or parent.attr in _PLAIN or parent.attr in operators().host_attrs

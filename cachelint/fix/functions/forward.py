@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cachelint.fix.edits import After, Before, Edit, Extend, Replace, Rewrite, Span, Text, laid_out
+from cachelint.fix.edits import WIDTH, After, Before, Edit, Extend, Replace, Rewrite, Span, Text, laid_out
 from cachelint.fix.functions.fields import CannotPlan
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import Routine, Use
@@ -20,10 +20,14 @@ class Slot:
     code: str
     name: str
     star: bool = False
+    only: str = ""
+    """The class of tensors, where the value may be something else, which is not saved."""
 
     @property
     def argument(self) -> str:
         """As an argument of the call."""
+        if self.only:
+            return f"{self.code} if isinstance({self.code}, {self.only}) else None"
         return f"*{self.code}" if self.star else self.code
 
 
@@ -69,7 +73,7 @@ class Site:
         return self.routine.flow
 
     counts: list[str] = field(default_factory=list)
-    """Statements in front of the save: how many tensors each run has, where that can't be seen in backward."""
+    """Statements in front of the save: what stays on the receiver of the values that are saved, their number included."""
     in_helper: dict[str, tuple[ast.stmt, int]] = field(default_factory=dict)
     helper_drops: dict[ast.stmt, set[int]] = field(default_factory=dict)
 
@@ -224,14 +228,35 @@ class Site:
         )
         return known and len(parent.body) > 1 and not flow.bindings.get(pair.value.id)  # type: ignore[union-attr]
 
-    def local(self, name: str, place: Placement, empty: str = "None") -> str:
-        """Turn a field into a local of forward; its name. ``empty`` is its value where a path does not set it."""
+    def local(self, name: str, place: Placement, empty: str = "None", only: str = "") -> str:
+        """Turn a field into a local of forward; its name. ``empty`` is its value where a path does not set it. With
+        ``only`` the attribute keeps what is not of that class."""
         direct = self.direct(name, place)
         if direct is not None:
             (pair,) = self.pairs(name)
-            self.drop(pair)
+            rest = f"None if isinstance({direct}, {only}) else {direct}"
+            if only and self.always(pair):
+                assert pair.value is not None
+                self.edits.append(Replace(self.text.span(pair.value), rest))
+            else:
+                self.drop(pair)
+                if only:
+                    self.counts.append(f"{self.routine.receiver}.{name} = {rest}")
             self.replace_loads(name, direct)
             return direct
+        local = self._local(name, place, empty)
+        if only:
+            self.counts.append(f"{self.routine.receiver}.{name} = None if isinstance({local}, {only}) else {local}")
+        return local
+
+    def always(self, pair: Pair) -> bool:
+        """Whether every call that ends well carries out a write."""
+        flow = self.flow
+        index = flow.top(pair.statement)
+        own = pair.use.field not in self.handed and not isinstance(pair.use.node, ast.Call)
+        return own and flow.is_top(pair.statement) and not any(flow.top(item) < index for item in flow.returns)
+
+    def _local(self, name: str, place: Placement, empty: str) -> str:
         local = self.flow.fresh(name, self.taken)
         self.taken.add(local)
         if name in self.handed:
@@ -299,7 +324,7 @@ class Site:
             self.dropped.add(flow.statement(call))
         if place.kind == "extend":
             for call in place.calls:
-                self.edits.append(Extend(self.text.span(call), arguments, front))
+                self.edits.append(self.extended(call, arguments, front))
                 if self.counts:
                     self.edits.append(Before(self.text.span(flow.statement(call)), tuple(self.counts)))
         elif place.kind == "move":
@@ -311,6 +336,18 @@ class Site:
             self.behind(place.index, (*self.counts, laid_out(f"{receiver}.{api}(", arguments, ")", column)))
         else:
             self.collect(api, arguments, place, front)
+
+    def extended(self, call: ast.Call, arguments: tuple[str, ...], front: bool) -> Edit:
+        """More arguments of a call; one line that would grow too long becomes several."""
+        statement = self.text.span(self.flow.statement(call))
+        line = self.text.lines[statement.line - 1]
+        long = len(line.rstrip()) + len(", ".join(arguments)) + 2 > WIDTH
+        inner = any(use.kind == "load" and _within(use.node, call) for use in self.routine.uses)
+        if not long or inner or call.keywords or statement.line != statement.end_line or "#" in line or ";" in line:
+            return Extend(self.text.span(call), arguments, front)
+        old = [self.text.source(arg) for arg in call.args]
+        every = [*arguments, *old] if front else [*old, *arguments]
+        return Rewrite(statement, (laid_out(f"{self.text.source(call.func)}(", every, ")", statement.column),))
 
     def behind(self, index: int, lines: tuple[str, ...]) -> None:
         """Statements behind one of the body's."""
@@ -381,6 +418,10 @@ def _position(target: ast.expr, node: ast.expr, value: ast.expr) -> int | None:
     if len(target.elts) != len(value.elts) or any(isinstance(item, ast.Starred) for item in every):
         return None
     return target.elts.index(node) if node in target.elts else None
+
+
+def _within(node: ast.AST, outer: ast.AST) -> bool:
+    return any(item is node for item in walk(outer))
 
 
 def _exclusive(statements: Sequence[ast.stmt], parents: dict[ast.AST, ast.AST]) -> bool:

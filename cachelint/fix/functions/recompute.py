@@ -52,14 +52,16 @@ class Recompute:
             ):
                 candidates[item.name] = (pairs[0].value, pairs[0].statement)
         for item in self.fields:
-            if item.name not in candidates and not item.container:
+            if item.name not in candidates and not item.container and not item.split:
                 direct = site.direct(item.name, place)
                 if direct is not None:
                     saved.add(direct)
         slicer = self.slicer(site, reader)
         kept = self.kept_hosts(site)
         fields: dict[str, tuple[ast.expr, ast.stmt] | None] = dict.fromkeys(kept)
-        fields.update({item.name: candidates.get(item.name) for item in self.fields if not item.container})
+        fields.update(
+            {item.name: candidates.get(item.name) for item in self.fields if not item.container and not item.split}
+        )
         slicer.fields = fields
         chosen: dict[str, Slice] = {}
         while True:

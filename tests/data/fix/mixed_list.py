@@ -1,4 +1,3 @@
-# refused: mixed container
 import torch
 from torch.autograd import Function
 
