@@ -146,10 +146,12 @@ class Discovery:
         at = directory
         while at not in self._marked:
             trail.append(at)
-            if any(os.path.exists(os.path.join(at, marker)) for marker in ROOT_MARKERS):
+            parent = os.path.dirname(at)
+            # A package inside a package has its imports from the top, whatever build files lie beside it.
+            inner = _topmost_package(at) not in (None, at)
+            if not inner and any(os.path.exists(os.path.join(at, marker)) for marker in ROOT_MARKERS):
                 self._marked[at] = at
                 break
-            parent = os.path.dirname(at)
             # An installed package is its own project, not part of the one that holds the environment.
             if parent == at or os.path.basename(at) in DEFAULT_EXCLUDES:
                 self._marked[at] = None

@@ -178,6 +178,15 @@ def test_where_projects_begin(tmp_path: Path) -> None:
     assert _root(work, elsewhere / "loose", given=elsewhere) == "../elsewhere"
 
 
+def test_build_files_inside_a_package_begin_no_project(tmp_path: Path) -> None:
+    _make(
+        tmp_path, "r/.git", "r/top/__init__.py", "r/top/sub/__init__.py", "r/top/sub/pyproject.toml", "r/top/sub/a.py"
+    )
+    assert _root(tmp_path, tmp_path / "r/top/sub") == "r"
+    _make(tmp_path, "s/.git", "s/top/__init__.py", "s/top/setup.py", "s/top/sub/__init__.py", "s/top/sub/a.py")
+    assert _root(tmp_path, tmp_path / "s/top/sub") == "s/top"
+
+
 @pytest.mark.parametrize("cwd", [".", "p", ".."])
 def test_one_file_sees_the_project_that_the_whole_run_sees(tmp_path: Path, cwd: str) -> None:
     tree = tmp_path / "tree"
