@@ -58,6 +58,18 @@ def examine(module: ModuleInfo, shown: str, project: Project, settings: Settings
     return file, findings
 
 
+def _once(findings: list[Finding]) -> list[Finding]:
+    """Without those that say the same of the same place, of a method that several types share."""
+    seen: set[tuple[str, int, int, str]] = set()
+    kept = []
+    for finding in findings:
+        key = (finding.code, finding.line, finding.column, finding.message)
+        if key not in seen or finding.field is not None:
+            kept.append(finding)
+        seen.add(key)
+    return kept
+
+
 def analyze(path: str, project: Project, settings: Settings) -> FileResult:
     """Every type and finding of one file. A file that does not parse gives one error and nothing else."""
     shown = relative(path)
@@ -77,5 +89,6 @@ def analyze(path: str, project: Project, settings: Settings) -> FileResult:
         return FileResult(shown, errors=(FileError(shown, error.lineno or 1, message),))
     deps = tuple(sorted(project.used - {path}))
     findings.sort(key=lambda finding: finding.sort_key)
+    findings = _once(findings)
     types = tuple(context.report for context in file.types)
     return FileResult(shown, types, tuple(findings), (), deps, tuple(sorted(project.missed)))

@@ -114,11 +114,20 @@ def _excused(writes: list[Write], missing: list[Exit], analysis: Analysis, insta
     tests = list(_tests(paths, log))
     if any(_asks_for_backward(test, analysis) for test in tests):
         return True
+    if not instance and _saves_nothing(missing, writes, log):
+        return True
     for exit_ in missing:
         if any(_GRAD_MODE.search(ast.unparse(statement)) for statement in _arm(exit_, log)):
             return True
     # A branch of a layer that asks its configuration goes the same way in every call.
     return instance and bool(tests) and all(_constant(test, analysis) for test in tests)
+
+
+def _saves_nothing(missing: list[Exit], writes: list[Write], log: ReceiverLog) -> bool:
+    """Whether the way out saves no tensor while the other does: it is not meant to be differentiated."""
+    inside = {step for write in writes for step in write.path}
+    kept = [save.path for save in log.saves if save.phase == "forward"]
+    return bool(kept) and all(set(path) & inside for path in kept) and all(not inside & set(e.path) for e in missing)
 
 
 def _tests(paths: Iterable[Path], log: ReceiverLog) -> Iterator[ast.expr]:

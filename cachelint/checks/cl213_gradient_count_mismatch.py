@@ -48,13 +48,52 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
 
 
 def _never_runs(analysis: Analysis) -> bool:
-    """Whether forward marks all that it returns as non-differentiable: the engine never calls backward."""
+    """Whether nothing that forward returns can be differentiated: all of it is marked, or holds integers."""
     marked: set[str] = set()
     for name, _, values, *_ in analysis.log.api_calls:
         if name == "mark_non_differentiable":
             marked.update(root for value in values for root in carried(value).roots)
-    returned = [carried(r.value).roots for r in analysis.log.returns if r.phase == "forward"]
-    return bool(marked) and bool(returned) and all(roots and roots <= marked for roots in returned)
+    returned = [r for r in analysis.log.returns if r.phase == "forward"]
+    outputs = [carried(r.value).roots for r in returned]
+    if marked and outputs and all(roots and roots <= marked for roots in outputs):
+        return True
+    forward = analysis.unit.forward[0].node
+    whole = [n.value for n in walk(forward) if isinstance(n, ast.Return)]
+    parts = [p for v in whole for p in (v.elts if isinstance(v, ast.Tuple) else [v])]
+    bound: dict[str, list[ast.expr]] = {}
+    for node in walk(forward):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    bound.setdefault(target.id, []).append(node.value)
+    return bool(parts) and all(_integral(part, bound, 4) for part in parts)
+
+
+def _integral(node: ast.expr | None, bound: dict[str, list[ast.expr]], depth: int) -> bool:
+    """Whether an expression surely gives integers or truth values."""
+    if isinstance(node, ast.Name) and depth:
+        return node.id in bound and all(_integral(value, bound, depth - 1) for value in bound[node.id])
+    if isinstance(node, ast.Compare):
+        return True
+    if not isinstance(node, ast.Call):
+        return False
+    if any(keyword.arg == "dtype" and last(keyword.value) in _INTEGERS for keyword in node.keywords):
+        return True
+    if last(node.func) in _MAKE_INTEGERS:
+        return True
+    return (
+        isinstance(node.func, ast.Attribute) and last(node.func) in _KEEP and _integral(node.func.value, bound, depth)
+    )
+
+
+_INTEGERS = frozenset("bool uint8 int8 int16 int32 int64 short int long".split())
+_MAKE_INTEGERS = frozenset(
+    "IntTensor LongTensor ByteTensor BoolTensor ShortTensor int long bool argmax argmin argsort nonzero searchsorted"
+    " bincount randperm bucketize".split()
+)
+_KEEP = frozenset(
+    "contiguous zero_ fill_ view reshape clone detach transpose permute squeeze unsqueeze t cuda cpu".split()
+)
 
 
 def _inputs(analysis: Analysis) -> tuple[int, int] | None:
@@ -66,12 +105,10 @@ def _inputs(analysis: Analysis) -> tuple[int, int] | None:
         node, skip = unit.operator.node, 0
     else:
         node = unit.forward[0].node
-        skip = 1
-        if any(last(d) == "classmethod" for d in node.decorator_list):
-            skip = 2
-        first = [a.arg for a in (*node.args.posonlyargs, *node.args.args)][:1]
-        if unit.setup and first not in (["ctx"], ["self"], ["context"], ["_ctx"]):
-            skip = 0
+        names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+        skip = 1 if any(last(d) == "classmethod" for d in node.decorator_list) or names[:2] == ["cls", "ctx"] else 0
+        if not unit.setup or names[skip : skip + 1] in (["ctx"], ["self"], ["context"], ["_ctx"]):
+            skip += 1
     if node.args.vararg is not None or (node.args.kwonlyargs and unit.dialect.name != "torch-library"):
         return None
     if any(last(d.func if isinstance(d, ast.Call) else d) not in _KNOWN for d in node.decorator_list):

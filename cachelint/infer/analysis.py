@@ -393,8 +393,8 @@ def _receiver_env(
     if not with_receiver or not names:
         return {}, 0, ""
     classmethod_ = any(isinstance(d, ast.Name) and d.id == "classmethod" for d in method.node.decorator_list)
-    if classmethod_ and len(names) > 1:
-        assert unit.info is not None
+    # A base class may have it static, for the class methods of its subclasses to call.
+    if (classmethod_ or names[:2] == ["cls", "ctx"]) and len(names) > 1 and unit.info is not None:
         return {names[0]: Value(HOST, ref=Cls(unit.info)), names[1]: receiver}, 2, names[0]
     return {names[0]: receiver}, 1, names[0] if unit.receiver_is_self else ""
 

@@ -196,10 +196,15 @@ def test_a_field_that_forward_reads_again_is_alive(find: Find) -> None:
         ("ctx.k = k = x.ndim\nif k > 1:\n    ctx.n = 2\nreturn x", "twice = ctx.k <= 1 or ctx.n == 2\nreturn grad * twice, None", 0),
         ("if mean:\n    ctx.n = 2\nreturn x", "return (grad if ctx.n and mean else grad), None", 1),
         ("if not x.ndim:\n    return ()\nctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
+        ("if mean:\n    ctx.save_for_backward(x)\n    ctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
+        ("ctx.save_for_backward(x)\nif mean:\n    ctx.n = 2\nreturn x", "return grad / ctx.n, None", 1),
+        ("if mean:\n    ctx.save_for_backward(x)\n    ctx.n = 2\nelse:\n    ctx.save_for_backward(x)\nreturn x",
+         "return grad / ctx.n, None", 1),
     ],
     ids=["one arm", "both arms", "raises", "no gradient wanted", "gradient mode by name", "called without ctx", "default",
          "hasattr", "left before", "cleared first", "a helper's business", "an operand asks before", "or one of the others",
-         "it is asked first itself", "nothing comes out"],
+         "it is asked first itself", "nothing comes out",
+         "nothing is saved", "all is saved", "saved on either path"],
 )  # fmt: skip
 def test_paths_that_leave_a_field_unset(find: Find, forward: str, backward: str, expected: int) -> None:
     source = "def keep(ctx, mean):\n    if mean:\n        ctx.n = 2\n\n" + function(

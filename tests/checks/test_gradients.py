@@ -54,12 +54,53 @@ def test_a_default_counts_for_those_who_pass_it(find: Find, call: str, expected:
         ("i = x.argmax(-1)\nctx.mark_non_differentiable(i)\nreturn i", 0),
         ("i, j = x.argmax(-1), x.argmin(-1)\nctx.mark_non_differentiable(i, j)\nreturn i, j", 0),
         ("v, i = x.max(-1)\nctx.mark_non_differentiable(i)\nreturn v, i", 1),
-        ("i = x.argmax(-1)\nreturn i", 1),
+        ("m = x.amax(-1)\nreturn m", 1),
+        ("i = x.argmax(-1)\nreturn i", 0),
+        ("i = torch.zeros(4, dtype=torch.int32).fill_(1)\nmask = i == 0\ni[mask] = 2\nreturn i, mask", 0),
+        ("i = torch.zeros(4)\nif w is None:\n    i = i.int()\nreturn i", 1),
+        ("return x.sqrt(), x.argmax(-1)", 1),
     ],
-    ids=["marked", "all marked", "one of two marked", "not marked"],
-)
+    ids=["marked", "all marked", "one of two marked", "not marked", "integers", "integers and a mask", "on one path",
+         "a distance and an index"],
+)  # fmt: skip
 def test_where_no_output_is_differentiable_backward_never_runs(find: Find, forward: str, expected: int) -> None:
     assert len(find(function(forward, "return (None,)", parameters="x, w"), "CL213")) == expected
+
+
+@pytest.mark.parametrize(("backward", "expected"), [("return grad, None", 0), ("return (grad,)", 1)])
+def test_a_class_method_beside_setup_context_has_no_receiver(find: Find, backward: str, expected: int) -> None:
+    source = f"""
+    class F(torch.autograd.Function):
+        @classmethod
+        def forward(cls, x, w):
+            return x * 2
+
+        @classmethod
+        def setup_context(cls, ctx, inputs, output):
+            pass
+
+        @classmethod
+        def backward(cls, ctx, grad):
+            {backward}
+    """
+    assert len(find(source, "CL213")) == expected
+
+
+def test_a_static_forward_may_be_given_the_class(find: Find) -> None:
+    source = """
+    class Base(torch.autograd.Function):
+        @staticmethod
+        def forward(cls, ctx, x, w):
+            joined = x @ w
+            ctx.save_for_backward(joined)
+            return joined * 2 + torch.relu(joined)
+
+        @staticmethod
+        def backward(ctx, grad):
+            (joined,) = ctx.saved_tensors
+            return grad @ joined, grad
+    """
+    assert find(source, "CL2", "CL302") == []
 
 
 def test_a_class_constant_gives_the_length(find: Find) -> None:

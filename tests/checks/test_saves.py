@@ -190,6 +190,38 @@ def test_a_helper_that_reads_them_again_is_found(find: Find) -> None:
     assert find(source, "CL217") != []
 
 
+def test_a_backward_that_two_types_share_is_reported_once(find: Find) -> None:
+    source = """
+    class Base:
+        @staticmethod
+        def pull(ctx, grad):
+            x = ctx.saved_tensors[0]
+            w = ctx.saved_tensors[1]
+            return grad * w, grad * x
+
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return x * w
+
+        @staticmethod
+        def backward(ctx, grad):
+            return Base.pull(ctx, grad)
+
+    class G(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return x * w
+
+        @staticmethod
+        def backward(ctx, grad):
+            return Base.pull(ctx, grad)
+    """
+    assert find(source, "CL217") == ["w = ctx.saved_tensors[1]"]
+
+
 # ---- CL219
 
 

@@ -107,7 +107,7 @@ class _Reader:
         """The receiver's name: the first parameter, or the second behind the class of a classmethod."""
         names = [a.arg for a in (*method.node.args.posonlyargs, *method.node.args.args)]
         classmethod_ = any(isinstance(d, ast.Name) and d.id == "classmethod" for d in method.node.decorator_list)
-        place = 1 if classmethod_ else 0
+        place = 1 if classmethod_ or names[:2] == ["cls", "ctx"] else 0
         return names[place] if len(names) > place else ""
 
     def routine(
