@@ -60,6 +60,25 @@ def test_shared_buffers(find: Find, forward: str, expected: int) -> None:
     assert len(find(head + function(forward, backward), "CL108")) == expected
 
 
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        ("t = table(x.shape[0])", 0),
+        ("t = table(x.shape[0])\ntorch.exp(x, out=t)", 1),
+        ("t = table(x.shape[0])\nt.copy_(x)", 1),
+        ("t = table(x.shape[0]) * 1\nt.copy_(x)", 0),
+    ],
+    ids=["only looked up", "written over", "copied into", "a copy of it"],
+)
+def test_a_tensor_from_a_table_is_a_workspace_once_forward_writes_into_it(find: Find, use: str, expected: int) -> None:
+    head = (
+        "TABLE = {}\n\ndef table(n):\n    if n not in TABLE:\n        TABLE[n] = torch.ones(n)\n    return TABLE[n]\n\n"
+    )
+    forward = use + "\nctx.save_for_backward(t)\nreturn x * t"
+    backward = "(t,) = ctx.saved_tensors\nreturn grad * t"
+    assert len(find(head + function(forward, backward, parameters="x: torch.Tensor"), "CL108")) == expected
+
+
 # ---- CL109
 
 
