@@ -7,7 +7,7 @@ receiver through helpers and base classes, and the bare syntax, which also knows
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cachelint.checks import FileContext
@@ -52,7 +52,7 @@ def _written(writes: list[Write]) -> set[str]:
 
 @dataclass
 class _Uses:
-    """What the functions of one class do with the attributes of their receiver."""
+    """What the functions of one class do with the attributes of their receiver. To clear one is not to set it."""
 
     bases: frozenset[str] = frozenset()
     stored: set[str] = field(default_factory=set)
@@ -64,10 +64,16 @@ class _Uses:
         """Add the uses of one function, whose first parameter is the receiver."""
         every = [*function.args.posonlyargs, *function.args.args]
         receiver = every[0].arg if every else ""
+        cleared = {
+            id(target)
+            for node in walk(function)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None
+            for target in node.targets
+        }
         for node in walk(function):
             name, kind = _attribute(node, receiver)
             if kind == "store":
-                self.stored.add(name)
+                self.stored |= set() if id(node) in cleared else {name}
             elif kind == "load":
                 self.loaded.setdefault(name, getattr(node, "lineno", 0))
             elif isinstance(node, ast.Call) and any(
@@ -80,13 +86,23 @@ def _by_syntax(before: ModuleInfo, after: ModuleInfo) -> str:
     known = {chunk.text for chunk in before.chunks}
     kept = {chunk.text for chunk in after.chunks}
     old = dict(_classes(before, kept))
-    for name, uses in _classes(after, known):
-        lost = old[name].stored - uses.stored if name in old else set()
+    new = dict(_classes(after, known))
+    for name, uses in new.items():
+        inherited = {field_ for other in _bases(name, uses, new) for field_ in other.stored}
+        lost = old[name].stored - uses.stored - inherited if name in old else set()
         for attribute in sorted(lost):
             line = uses.loaded.get(attribute) or _read_around(after, name, uses, attribute)
             if line:
                 return _told(attribute, line)
     return ""
+
+
+def _bases(name: str, uses: _Uses, known: Mapping[str, _Uses]) -> Iterator[_Uses]:
+    """The bases of a class among the classes that are known."""
+    for other, theirs in known.items():
+        if other != name and other.rpartition(".")[2] in uses.bases:
+            yield theirs
+            yield from _bases(other, theirs, {k: v for k, v in known.items() if k != name})
 
 
 def _classes(module: ModuleInfo, same: set[str]) -> Iterator[tuple[str, _Uses]]:

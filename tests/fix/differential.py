@@ -38,13 +38,17 @@ def module_of(text: str, name: str = "program") -> types.ModuleType:
     return module
 
 
-def inputs_of(optional: bool) -> list[Any]:
-    """The same inputs each time."""
+def inputs_of(optional: bool, needed: str = "xwb") -> list[Any]:
+    """The same inputs each time; those in ``needed`` require a gradient."""
     torch.manual_seed(3)
-    x = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
-    w = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
-    b = torch.randn(3, 3, dtype=torch.float64, requires_grad=True) if optional else None
+    x = torch.randn(3, 3, dtype=torch.float64).requires_grad_("x" in needed)
+    w = torch.randn(3, 3, dtype=torch.float64).requires_grad_("w" in needed)
+    b = torch.randn(3, 3, dtype=torch.float64).requires_grad_("b" in needed) if optional else None
     return [x, w, b, 1.5]
+
+
+CALLS = ((True, True, "xwb"), (False, False, "xw"), (True, False, "x"), (False, True, "wb"))
+"""``flag``, whether ``b`` is given, and what requires a gradient."""
 
 
 def same(a: Tensor | None, b: Tensor | None) -> bool:
@@ -67,20 +71,24 @@ def compare(program: Program, after: str) -> str:
     """What is wrong with a fix; an empty string when nothing is."""
     old, new = module_of(program.text), module_of(after)
     truth = module_of("import torch\n" + program.reference)
-    for flag, optional in ((True, True), (False, False)):
-        where = f"(flag={flag}, b={optional})"
-        before = first(old.Fn.apply, flag, optional)
-        got = first(new.Fn.apply, flag, optional)
-        if not same(before[0], got[0]):
-            return f"the output differs {where}"
-        if not all(map(close, before[1:], first(truth.reference, flag, optional)[1:])):
-            return f"the generator is wrong: the first derivative {where}"
-        if not all(map(same, before[1:], got[1:])):
-            return f"the gradient differs {where}"
-        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
-            hooked = first(new.Fn.apply, flag, optional)
-        if not all(map(same, before, hooked)):
-            return f"the gradient differs under saved-tensor hooks {where}"
+    for call in CALLS:
+        where = "(flag={}, b={}, gradients of {})".format(*call)
+        for name in [name for name in ("Fn", "Other") if hasattr(old, name)]:
+            try:
+                before, wanted = first(getattr(old, name).apply, *call)
+            except AttributeError:
+                continue  # the program as it was is wrong on this path: a field is unset there
+            output, got = first(getattr(new, name).apply, *call)
+            if len(before) != len(output) or not all(map(same, before, output)):
+                return f"the output differs {where}"
+            if not all(map(close, wanted, first(truth.reference, *call)[1])):
+                return f"the generator is wrong: the first derivative {where}"
+            if not all(map(same, wanted, got)):
+                return f"the gradient differs {where}"
+            with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
+                output, got = first(getattr(new, name).apply, *call)
+            if not all(map(same, (*before, *wanted), (*output, *got))):
+                return f"the gradient differs under saved-tensor hooks {where}"
     count = len(program.terms)
     for number in range(count):
         coefficients = [float(number == k) for k in range(count)]
@@ -103,32 +111,47 @@ def compare(program: Program, after: str) -> str:
     return ""
 
 
-def first(call: Any, flag: bool, optional: bool) -> tuple[Tensor | None, ...]:
-    """The output and the gradients of one call."""
-    arguments = inputs_of(optional)
+Tensors = tuple[Tensor | None, ...]
+
+
+def first(call: Any, flag: bool, optional: bool, needed: str) -> tuple[Tensors, Tensors]:
+    """The outputs and the gradients of one call."""
+    arguments = inputs_of(optional, needed)
     torch.manual_seed(11)
-    output = call(*arguments, flag)
-    leaves = [a for a in arguments if isinstance(a, Tensor)]
-    weight = torch.linspace(0.5, 1.5, 9, dtype=torch.float64).reshape(3, 3)
-    return (output.detach(), *torch.autograd.grad(output, leaves, weight, allow_unused=True))
+    result = call(*arguments, flag)
+    outputs, weights = _weighted(result)
+    leaves = [a for a in arguments if isinstance(a, Tensor) and a.requires_grad]
+    grads = torch.autograd.grad(outputs, leaves, weights, allow_unused=True) if outputs else (None,) * len(leaves)
+    return tuple(output.detach() for output in _every(result)), grads
 
 
-def second(call: Any) -> tuple[Tensor | None, ...] | None:
+def second(call: Any) -> Tensors | None:
     """The derivatives of a weighted sum of the gradients, None where backward can't run again."""
     arguments = inputs_of(True)
     torch.manual_seed(11)
-    output = call(*arguments, True)
+    outputs, weights = _weighted(call(*arguments, True))
     leaves = [a for a in arguments if isinstance(a, Tensor)]
-    weight = torch.linspace(0.5, 1.5, 9, dtype=torch.float64).reshape(3, 3).requires_grad_()
+    weights = [weight.requires_grad_() for weight in weights]
     try:
-        grads = torch.autograd.grad(output, leaves, weight, create_graph=True, allow_unused=True)
+        grads = torch.autograd.grad(outputs, leaves, weights, create_graph=True, allow_unused=True)
         used = [g for g in grads if g is not None and g.requires_grad]
         if not used:
-            return (None,) * 4
+            return (None,) * (len(leaves) + len(weights))
         mixed = sum((g * torch.linspace(1.0, 2.0, 9, dtype=torch.float64).reshape(3, 3)).sum() for g in used)
-        return torch.autograd.grad(mixed, [*leaves, weight], allow_unused=True)
+        return torch.autograd.grad(mixed, [*leaves, *weights], allow_unused=True)
     except (AttributeError, TypeError, RuntimeError):
         return None
+
+
+def _every(result: Any) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _weighted(result: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """The outputs that have a gradient, and the gradient that each is given."""
+    own = torch.linspace(0.5, 1.5, 9, dtype=torch.float64).reshape(3, 3)
+    pairs = [(output, own + k) for k, output in enumerate(_every(result)) if output.requires_grad]
+    return [output for output, _ in pairs], [weight for _, weight in pairs]
 
 
 def poison_clean(after: str) -> str:

@@ -114,12 +114,48 @@ def test_a_read_that_is_left_behind_stops_the_fix(text: str, monkeypatch: pytest
         {"read": "return g, None", "behind": "class Other:\n    def show(self):\n        return self.kept"},
         {"read": "ctx.kept = g\n        return ctx.kept, None"},
     ],
-    ids=["nobody", "of another object", "of another object in a helper", "of another class", "set by backward itself"],
+    ids=[
+        "nobody",
+        "of another object",
+        "of another object in a helper",
+        "of another class",
+        "set by backward itself",
+    ],
 )
 def test_the_same_name_elsewhere_does_not(parts: dict[str, str]) -> None:
-    before, after = text_of(**parts), text_of(write="pass", **parts)
+    assert told(text_of(**parts), text_of(write="pass", **parts)) == ""
+
+
+INHERITED = """\
+import torch
+
+
+class Base(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.kept = x @ x
+        return ctx.kept * 2
+
+
+class Fn(Base):
+    @staticmethod
+    def backward(ctx, g):
+        ctx.kept = ctx.kept.t()
+        g = g @ ctx.kept
+        ctx.kept = None
+        return g
+"""
+
+
+def test_what_a_base_sets_is_set() -> None:
+    assert told(INHERITED, INHERITED.replace("        ctx.kept = ctx.kept.t()\n", "")) == ""
+    gone = INHERITED.replace("ctx.kept = x @ x\n", "kept = x @ x\n").replace("return ctx.kept", "return kept")
+    assert "`kept`" in told(INHERITED, gone)
+
+
+def told(before: str, after: str) -> str:
     source = source_of(before)
     project = Project("/", [source.abspath], lambda path: before if path == source.abspath else None)
     settings = Settings(select=("ALL",))
     looks = [apply.look(source, text, project, settings) for text in (before, after)]
-    assert left_unset(looks[0].file, looks[1].file) == ""
+    return left_unset(looks[0].file, looks[1].file)
