@@ -7,7 +7,7 @@ receiver through helpers and base classes, and the bare syntax, which also knows
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cachelint.checks import FileContext
@@ -86,23 +86,25 @@ def _by_syntax(before: ModuleInfo, after: ModuleInfo) -> str:
     known = {chunk.text for chunk in before.chunks}
     kept = {chunk.text for chunk in after.chunks}
     old = dict(_classes(before, kept))
-    new = dict(_classes(after, known))
-    for name, uses in new.items():
-        inherited = {field_ for other in _bases(name, uses, new) for field_ in other.stored}
-        lost = old[name].stored - uses.stored - inherited if name in old else set()
-        for attribute in sorted(lost):
+    for name, uses in _classes(after, known):
+        lost = old[name].stored - uses.stored if name in old else set()
+        for attribute in sorted(lost - _inherited(after, uses) if lost else lost):
             line = uses.loaded.get(attribute) or _read_around(after, name, uses, attribute)
             if line:
                 return _told(attribute, line)
     return ""
 
 
-def _bases(name: str, uses: _Uses, known: Mapping[str, _Uses]) -> Iterator[_Uses]:
-    """The bases of a class among the classes that are known."""
-    for other, theirs in known.items():
-        if other != name and other.rpartition(".")[2] in uses.bases:
-            yield theirs
-            yield from _bases(other, theirs, {k: v for k, v in known.items() if k != name})
+def _inherited(module: ModuleInfo, uses: _Uses, seen: frozenset[str] = frozenset()) -> set[str]:
+    """What the bases of a class, those of the same file, set."""
+    found: set[str] = set()
+    for chunk in module.chunks:
+        if chunk.kind == "class" and chunk.name in uses.bases - seen:
+            for statement in module.statements(chunk):
+                if isinstance(statement, ast.ClassDef):
+                    base = _uses(statement)
+                    found |= base.stored | _inherited(module, base, seen | {chunk.name})
+    return found
 
 
 def _classes(module: ModuleInfo, same: set[str]) -> Iterator[tuple[str, _Uses]]:
