@@ -169,7 +169,8 @@ class ClassView:
         unit, project = self.context.analysis.unit, self.context.project
         word = unit.name.rpartition(".")[2].encode()
         found: list[tuple[str, bytes]] = []
-        for path in project.files:
+        own = [unit.module.path]
+        for path in own if "<locals>" in unit.name else project.files:
             data = unit.module.text.encode() if path == unit.module.path else project.raw(path)
             if data is not None and word in data:
                 found.append((path, data))
@@ -214,7 +215,7 @@ def outside_reader(view: ClassView, name: str) -> str:
     one that derives from it, can mean its field; ``self.name`` there counts in a subclass."""
     unit, project = view.context.analysis.unit, view.context.project
     word = unit.name.rpartition(".")[2].encode()
-    needle = re.compile(rb"\b(\w+|[\])])\s*\.\s*" + re.escape(name.encode()) + rb"\b(\s*\()?")
+    needle = re.compile(rb"\b(\w+|[\])])\s*\.[ \t]*" + re.escape(name.encode()) + rb"\b(\s*\()?")
     subclass = re.compile(rb"class\s+\w+\s*\([^)]*\b" + re.escape(word) + rb"\b")
     quoted = re.compile(rb"attr(?:getter)?\([^()\n]*[\"']" + re.escape(name.encode()) + rb"[\"']")
     method = name in operators().methods

@@ -1,0 +1,145 @@
+"""Chainer's function nodes: before and after, line by line, and the same numbers under both of its contracts."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cachelint.model import Applicability
+from tests.fix.differential import fixed, module_of
+from tests.fix.test_pairs import DATA, after_of
+
+np = pytest.importorskip("numpy")
+PAIRS = sorted(p for p in (DATA / "nodes").glob("*.py") if not p.name.endswith(".fixed.py"))
+REFUSED = sorted((DATA / "nodes_refused").glob("*.py"))
+
+
+class Variable:
+    """An array in a graph, as far as these nodes look at it."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+
+class Contract:
+    """What a node may keep: the inputs and outputs that it names."""
+
+    kept: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+
+    def retain_inputs(self, places: tuple[int, ...]) -> None:
+        assert isinstance(places, tuple)
+        self.kept = places
+
+    def retain_outputs(self, places: tuple[int, ...]) -> None:
+        assert isinstance(places, tuple)
+        self.outputs = places
+
+    def get_retained_inputs(self) -> tuple[Variable, ...]:
+        return tuple(Variable(self.given[place]) for place in self.kept)
+
+    def get_retained_outputs(self) -> tuple[Variable, ...]:
+        return tuple(Variable(self.made[place]) for place in self.outputs)
+
+    def run(self, inputs: tuple[Any, ...]) -> list[Any]:
+        """The outputs, and the gradients for gradients that differ from place to place."""
+        device = self.forward if hasattr(self, "forward") else self.forward_cpu  # type: ignore[attr-defined]
+        made = device(inputs)
+        # Nobody else keeps what is not retained.
+        self.given = {place: inputs[place] for place in self.kept}
+        self.made = {place: made[place] for place in self.outputs}
+        grads = tuple(np.linspace(1, 2, out.size).reshape(out.shape) for out in made)
+        if isinstance(self, Node):
+            backward = self.backward(tuple(range(len(inputs))), tuple(map(Variable, grads)))  # type: ignore[attr-defined]
+        else:
+            call = self.backward if hasattr(self, "backward") else self.backward_cpu  # type: ignore[attr-defined]
+            backward = call(inputs, grads)
+        return [*made, *backward]
+
+
+class Node(Contract):
+    """``FunctionNode``."""
+
+
+class Older(Contract):
+    """``Function``."""
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a stand-in for chainer where the programs import it from."""
+    modules = {
+        "chainer": {"FunctionNode": Node},
+        "chainer.function_node": {"FunctionNode": Node},
+        "chainer.function": {"Function": Older},
+        "chainer.backend": {"get_array_module": lambda *arrays: np},
+        "chainer.utils": {"force_array": np.asarray},
+    }
+    for name, content in modules.items():
+        module = types.ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+        if "." in name:
+            setattr(sys.modules["chainer"], name.partition(".")[2], module)
+
+
+def array(seed: int) -> Any:
+    return np.random.default_rng(seed).normal(size=(3, 4))
+
+
+RUNS: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...]]] = {
+    "Difference": ("difference", (), (array(0), array(1))),
+    "Hinge": ("difference", (0.5,), (array(0), np.sign(array(1)), np.abs(array(2)))),
+    "Centred": ("live", (), (array(0), array(1))),
+    "Mask": ("live", (), (array(0),)),
+    "Power": ("output", (), (np.abs(array(0)), array(1))),
+    "Twice": ("output", (), (array(0),)),
+}
+
+
+@pytest.mark.parametrize("path", PAIRS, ids=lambda p: p.stem)
+def test_the_fix_is_what_a_person_would_write(path: Path) -> None:
+    outcome = fixed(path.read_text())
+    assert outcome.text == after_of(path)
+    assert outcome.refused == ()
+    assert all(plan.applicability is Applicability.SAFE for plan in outcome.applied)
+
+
+@pytest.mark.parametrize("path", PAIRS, ids=lambda p: p.stem)
+def test_fixing_twice_changes_nothing(path: Path) -> None:
+    text = after_of(path)
+    ast.parse(text)
+    assert fixed(text).text == text
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_the_numbers_stay(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    name, options, inputs = RUNS[kind]
+    path = DATA / "nodes" / f"{name}.py"
+    before = getattr(module_of(path.read_text()), kind)(*options)
+    after = getattr(module_of(after_of(path)), kind)(*options)
+    was = before.run(tuple(x.copy() for x in inputs))
+    now = after.run(tuple(x.copy() for x in inputs))
+    assert len(was) == len(now)
+    for a, b in zip(was, now, strict=True):
+        assert (a is None and b is None) or (a.dtype == b.dtype and a.tobytes() == b.tobytes())
+    kept = [value for value in vars(after).values() if isinstance(value, np.ndarray)]
+    assert kept == []
+
+
+@pytest.mark.parametrize("path", REFUSED, ids=lambda p: p.stem)
+def test_what_cannot_be_proved_is_left_alone_with_a_reason(path: Path) -> None:
+    text = path.read_text()
+    outcome = fixed(text, unsafe=True)
+    assert outcome.text == text
+    assert {refusal.kind for refusal in outcome.refused} == {text.splitlines()[0].removeprefix("# refused: ")}
+
+
+def test_every_node_runs() -> None:
+    named = {n.name for p in PAIRS for n in ast.parse(p.read_text()).body if isinstance(n, ast.ClassDef)}
+    assert named == set(RUNS)
