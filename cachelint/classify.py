@@ -6,6 +6,7 @@ import ast
 import math
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cachelint.collect import held, uses
 from cachelint.collect.log import Write
@@ -370,9 +371,13 @@ def _saved_reports(
 
 def relative(path: str) -> str:
     """A path as reports show it: relative to the working directory, with forward slashes."""
+    return _relative(path, os.getcwd())
+
+
+@lru_cache(maxsize=4096)
+def _relative(path: str, cwd: str) -> str:
     if not os.path.isabs(path):
         return path.replace(os.sep, "/")
-    cwd = os.getcwd()
     if path.startswith(cwd + os.sep):
         return path[len(cwd) + 1 :].replace(os.sep, "/")
     return os.path.relpath(path, cwd).replace(os.sep, "/")

@@ -63,11 +63,13 @@ def default_engine() -> Engine:
 
 
 def _warm(project: Project) -> None:
-    from cachelint.checks import rules
+    from cachelint.checks import load
+    from cachelint.fix.remedies import remedies
     from cachelint.infer.optable import operators
 
     operators()
-    rules()
+    load()
+    remedies()
     project.apply_files("")
     _ = project.headers
 
@@ -230,6 +232,26 @@ class Job:
             findings=tuple(dataclasses.replace(one, path=show(one.path)) for one in result.findings),
             errors=tuple(dataclasses.replace(one, path=show(one.path)) for one in result.errors),
         )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The jobs of all projects of a run as one: their items are numbered through."""
+
+    jobs: tuple[Job, ...]
+
+    def place(self, item: int) -> tuple[int, int]:
+        """The number of the job that an item belongs to, and its number there."""
+        for number, job in enumerate(self.jobs):
+            if item < len(job.todo):
+                return number, item
+            item -= len(job.todo)
+        raise IndexError(item)
+
+    def answer(self, item: int) -> Record:
+        """The record of one file. Raises nothing."""
+        number, own = self.place(item)
+        return self.jobs[number].answer(own)
 
 
 def syntax_error(source: Source, engine: Engine) -> tuple[FileError, ...]:

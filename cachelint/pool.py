@@ -38,22 +38,66 @@ def usable_jobs() -> int:
     return max(1, os.cpu_count() or 1)
 
 
-def chunks(weights: Sequence[int], jobs: int) -> list[list[int]]:
-    """Items (by number) in chunks: the heaviest first and alone, then more and more of the light ones together."""
-    order = sorted(range(len(weights)), key=lambda item: (-weights[item], item))
-    target = max(1, sum(weights) // (jobs * 12))
-    found: list[list[int]] = []
-    current: list[int] = []
-    load = 0
-    for item in order:
-        current.append(item)
-        load += weights[item]
-        if load >= target:
-            found.append(current)
-            current, load = [], 0
-    if current:
-        found.append(current)
-    return found
+class Deal:
+    """Hands out items by number, so that neighbours go to the same worker as far as the load allows.
+
+    Items are in the order of their paths, and a file's neighbours need the same other files: a worker that keeps to
+    one stretch of the list parses each of those once. The heaviest go first and alone. Each worker then begins at a
+    stretch of its own; when the next piece is taken, it goes on in the middle of the longest stretch left.
+    """
+
+    def __init__(self, weights: Sequence[int], jobs: int) -> None:
+        target = max(1, sum(weights) // (jobs * 24))
+        heavy = [item for item, weight in enumerate(weights) if weight > 4 * target]
+        self._first = deque(sorted(heavy, key=lambda item: (-weights[item], item)))
+        self._pieces: list[list[int] | None] = []
+        piece: list[int] = []
+        load = 0
+        for item, weight in enumerate(weights):
+            if weight > 4 * target:
+                continue
+            piece.append(item)
+            load += weight
+            if load >= target:
+                self._pieces.append(piece)
+                piece, load = [], 0
+        if piece:
+            self._pieces.append(piece)
+        self._left = len(self._pieces)
+        self._starts = deque(number * len(self._pieces) // jobs for number in range(jobs))
+
+    def __bool__(self) -> bool:
+        return bool(self._first or self._left)
+
+    def take(self, after: int | None) -> tuple[list[int], int | None]:
+        """The next items for a worker whose last piece was ``after``, and the number to give next time."""
+        if self._first:
+            return [self._first.popleft()], after
+        if after is None and self._starts:
+            after = self._starts.popleft() - 1
+        following = -1 if after is None else after + 1
+        if not (0 <= following < len(self._pieces) and self._pieces[following] is not None):
+            following = self._middle()
+        piece = self._pieces[following]
+        assert piece is not None
+        self._pieces[following] = None
+        self._left -= 1
+        return piece, following
+
+    def _middle(self) -> int:
+        """The middle of the longest run of pieces that nobody has taken."""
+        best, length, start = 0, 0, 0
+        for number, piece in enumerate([*self._pieces, None]):
+            if piece is not None:
+                continue
+            if number - start > length:
+                best, length = start, number - start
+            start = number + 1
+        return best + length // 2 if length > 1 else best
+
+    def put_back(self, items: list[int]) -> None:
+        """Items of a worker that died before it came to them."""
+        self._first.extendleft(reversed(items))
 
 
 def run(
@@ -69,13 +113,13 @@ def run(
     ``weights`` are rough costs, ``limit`` the seconds that one item may take. ``receive`` is called with each answer,
     ``fail`` with a sentence for each item whose worker died or hung; both run in this process.
     """
-    queue = deque(chunks(weights, jobs))
+    deal = Deal(weights, jobs)
     workers: set[_Worker] = set()
     try:
-        while queue and len(workers) < jobs:
+        while deal and len(workers) < jobs:
             worker = _Worker(job, workers)
             workers.add(worker)
-            worker.give(queue.popleft())
+            worker.give(deal)
         while workers:
             ready = wait([worker.connection for worker in workers], timeout=1.0)
             for worker in list(workers):
@@ -89,14 +133,14 @@ def run(
                     worker.kill()
                     fail(worker.pending.popleft(), trouble)
                     if worker.pending:
-                        queue.appendleft(list(worker.pending))
-                    if queue:
+                        deal.put_back(list(worker.pending))
+                    if deal:
                         replacement = _Worker(job, workers)
                         workers.add(replacement)
-                        replacement.give(queue.popleft())
+                        replacement.give(deal)
                 elif not worker.pending:
-                    if queue:
-                        worker.give(queue.popleft())
+                    if deal:
+                        worker.give(deal)
                     else:
                         workers.discard(worker)
                         worker.stop()
@@ -117,10 +161,12 @@ class _Worker:
         self.process.start()
         theirs.close()
         self.pending: deque[int] = deque()
+        self.last: int | None = None
         self.since = time.monotonic()
 
-    def give(self, items: list[int]) -> None:
-        """Hand out items."""
+    def give(self, deal: Deal) -> None:
+        """Hand out the next items."""
+        items, self.last = deal.take(self.last)
         self.pending.extend(items)
         self.since = time.monotonic()
         try:

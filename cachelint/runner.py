@@ -9,7 +9,7 @@ import gc
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ from cachelint import cache as caching
 from cachelint import select
 from cachelint.config import Configs
 from cachelint.discover import Discovery, Scope
-from cachelint.examine import NOTHING, Engine, Job, default_engine, syntax_error
+from cachelint.examine import NOTHING, Batch, Engine, Job, default_engine, syntax_error
 from cachelint.model import FileError, FileResult, Finding, TypeReport
 from cachelint.settings import Settings
 from cachelint.source import SourceError, decode, describe, digest_of, display_path, read_bytes
@@ -31,7 +31,7 @@ ITEM_LIMIT = 120.0
 POOL_FROM = 300_000
 """Bytes of source below which starting processes takes longer than it saves."""
 
-PARSE_ALL_UP_TO = 4_000_000
+PARSE_ALL_UP_TO = 1_000_000
 """Bytes of a project up to which every file is parsed for its errors. In a larger one, what no verdict needs is parsed
 only when it is named on the command line: parsing everything would take longer than all the rest.
 """
@@ -170,6 +170,32 @@ class _Unit:
     files: list[str] = field(default_factory=list)
 
 
+@dataclass
+class _Started:
+    """A unit with what the cache knows of it (``pack``, under ``key``) and the files that are still to do."""
+
+    unit: _Unit
+    files: dict[str, str]
+    pack: caching.Pack
+    key: str
+    changed: bool
+    todo: tuple[str, ...]
+
+    def take(self, fresh: Iterable[caching.Record]) -> None:
+        """Put the new records into the pack."""
+        for record in fresh:
+            if record.path in self.files and record.head == NOTHING:
+                self.pack.empty.add(record.path)
+                self.pack.records.pop(record.path, None)
+            else:
+                self.pack.records[record.path] = record
+
+    def records(self) -> list[caching.Record]:
+        """The records of the unit's files; none for files that yield nothing."""
+        wanted = (self.pack.records.get(path) for path in self.unit.files)
+        return [record for record in wanted if record is not None and record.head != NOTHING]
+
+
 class _Run:
     """The steps of a run, with what they share."""
 
@@ -204,15 +230,22 @@ class _Run:
                 unit.files.append(path)
         self._total = len(found.requested) - len(unreadable)
         cache = self._cache(discovery.project_root(self._cwd), found.requested)
+        started = [self._started(unit, cache) for unit in units.values()]
+        self._advance(sum(len(one.unit.files) - len(one.todo) for one in started))
+        open_ = [one for one in started if one.todo]
+        if open_:
+            for one, fresh in zip(open_, self._examined(open_), strict=True):
+                one.take(fresh)
         records: list[caching.Record] = []
-        cached = 0
-        for unit in units.values():
-            fresh, reused = self._unit(unit, cache)
-            records += fresh
-            if not self._is_small(unit):
-                parsed = {record.path for record in fresh if b'"errors"' in record.head}
-                self._parse(path for path in unit.files if path in found.named and path not in parsed)
-            cached += reused
+        for one in started:
+            if cache is not None and one.changed and not self._options.overlay:
+                cache.save(one.key, one.pack)
+            own = one.records()
+            records += own
+            if not self._is_small(one.unit):
+                parsed = {record.path for record in own if b'"errors"' in record.head}
+                self._parse(path for path in one.unit.files if path in found.named and path not in parsed)
+        cached = sum(len(one.unit.files) - len(one.todo) for one in started)
         self._mark("analyse")
         return self._report(list(found.requested), records, cached)
 
@@ -252,8 +285,8 @@ class _Run:
         folder = caching.locate(root, requested, self._configs.at(self._cwd).cache_dir)
         return caching.Cache(folder) if folder else None
 
-    def _unit(self, unit: _Unit, cache: caching.Cache | None) -> tuple[list[caching.Record], int]:
-        """The records of a unit's files (none for files that yield nothing), and how many files the cache knew."""
+    def _started(self, unit: _Unit, cache: caching.Cache | None) -> _Started:
+        """A unit with what the cache knows of it."""
         files = {path: self._digests[path] for path in unit.scope.files if path in self._digests}
         pack = caching.Pack()
         key, changed = "", True
@@ -265,21 +298,8 @@ class _Run:
             old = cache.load(key)
             pack = caching.carried(old, files, self._bytes_now)
             changed = old.files != files or len(old.records) != len(pack.records)
-        todo = [path for path in unit.files if not self._known(path, pack)]
-        reused = len(unit.files) - len(todo)
-        self._advance(reused)
-        if todo:
-            changed = True
-            for record in self._examined(unit, todo):
-                if record.path in files and record.head == NOTHING:
-                    pack.empty.add(record.path)
-                    pack.records.pop(record.path, None)
-                else:
-                    pack.records[record.path] = record
-        if cache is not None and changed and not self._options.overlay:
-            cache.save(key, pack)
-        wanted = (pack.records.get(path) for path in unit.files)
-        return [record for record in wanted if record is not None and record.head != NOTHING], reused
+        todo = tuple(path for path in unit.files if not self._known(path, pack))
+        return _Started(unit, files, pack, key, changed or bool(todo), todo)
 
     def _known(self, path: str, pack: caching.Pack) -> bool:
         if path in pack.empty:
@@ -287,42 +307,48 @@ class _Run:
         record = pack.records.get(path)
         return record is not None and record.digest == self._digests[path]
 
-    def _examined(self, unit: _Unit, todo: list[str]) -> list[caching.Record]:
+    def _examined(self, started: Sequence[_Started]) -> list[list[caching.Record]]:
+        """The records of the files to do, by unit. All units share the processes."""
         engine = self._engine or default_engine()
-        job = Job(
-            scope=unit.scope,
-            todo=tuple(todo),
-            raw=self._raw,
-            digests=self._digests,
-            settings=unit.settings,
-            cwd=self._cwd,
-            limit=self._options.limit,
-            engine=engine,
-            thorough=self._is_small(unit),
+        jobs = tuple(
+            Job(
+                scope=one.unit.scope,
+                todo=one.todo,
+                raw=self._raw,
+                digests=self._digests,
+                settings=one.unit.settings,
+                cwd=self._cwd,
+                limit=self._options.limit,
+                engine=engine,
+                thorough=self._is_small(one.unit),
+            )
+            for one in started
         )
-        weights = [len(self._raw[path]) for path in todo]
-        jobs = self._jobs()
-        found: list[caching.Record] = []
-        if jobs < 2 or len(todo) < 2 or sum(weights) < self._options.pool_from:
-            for item in range(len(todo)):
-                found.append(job.answer(item))
-                self._advance(1)
+        found: list[list[caching.Record]] = [[] for _ in jobs]
+        batch = Batch(jobs)
+        weights = [len(self._raw[path]) for job in jobs for path in job.todo]
+        processes = self._jobs()
+
+        def receive(item: int, record: caching.Record) -> None:
+            found[batch.place(item)[0]].append(record)
+            self._advance(1)
+
+        if processes < 2 or len(weights) < 2 or sum(weights) < self._options.pool_from:
+            for item in range(len(weights)):
+                receive(item, batch.answer(item))
             return found
 
         from cachelint import pool
 
-        def receive(item: int, record: caching.Record) -> None:
-            found.append(record)
-            self._advance(1)
-
         def fail(item: int, why: str) -> None:
-            found.append(job.failed(item, why))
-            self._advance(1)
+            number, own = batch.place(item)
+            receive(item, jobs[number].failed(own, why))
 
-        job.prepare()
+        for job in jobs:
+            job.prepare()
         gc.freeze()
         try:
-            pool.run(job, weights, jobs, self._options.limit, receive, fail)
+            pool.run(batch, weights, processes, self._options.limit, receive, fail)
         finally:
             gc.unfreeze()
         return found

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -86,10 +87,45 @@ def test_no_worker_is_left_behind() -> None:
     assert multiprocessing.active_children() == []
 
 
-@given(st.lists(st.integers(0, 1000), max_size=60), st.integers(1, 8))
-def test_chunks_hold_every_item_once_the_heaviest_first(weights: list[int], jobs: int) -> None:
-    found = pool.chunks(weights, jobs)
-    assert sorted(item for chunk in found for item in chunk) == list(range(len(weights)))
-    flat = [weights[item] for chunk in found for item in chunk]
-    assert flat == sorted(flat, reverse=True)
-    assert all(found)
+@given(st.lists(st.integers(0, 1000), max_size=60), st.integers(1, 8), st.randoms())
+def test_every_item_is_dealt_once(weights: list[int], jobs: int, random: Random) -> None:
+    deal = pool.Deal(weights, jobs)
+    last: list[int | None] = [None] * jobs
+    dealt: list[int] = []
+    while deal:
+        worker = random.randrange(jobs)
+        items, last[worker] = deal.take(last[worker])
+        assert items
+        dealt += items
+    assert sorted(dealt) == list(range(len(weights)))
+
+
+def test_workers_keep_to_stretches_of_the_list() -> None:
+    deal = pool.Deal([1] * 960, 2)
+    last: list[int | None] = [None, None]
+    own: list[list[int]] = [[], []]
+    while deal:
+        for worker in (0, 1):
+            if deal:
+                items, last[worker] = deal.take(last[worker])
+                own[worker] += items
+    assert own == [list(range(480)), list(range(480, 960))]
+
+
+def test_the_heaviest_go_first() -> None:
+    deal = pool.Deal([1] * 50 + [900] + [1] * 50 + [1000], 2)
+    first, after = deal.take(None)
+    second, _ = deal.take(after)
+    assert (first, second) == ([101], [50])
+
+
+def test_what_a_dead_worker_left_is_dealt_again() -> None:
+    deal = pool.Deal([1] * 4, 1)
+    items, _ = deal.take(None)
+    deal.put_back(items)
+    dealt = []
+    after = None
+    while deal:
+        got, after = deal.take(after)
+        dealt += got
+    assert sorted(dealt) == [0, 1, 2, 3]

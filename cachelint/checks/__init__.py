@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cachelint.model import Applicability, FieldReport, Finding, FixNote, TypeReport
 from cachelint.settings import Settings
@@ -147,18 +147,28 @@ def rules() -> tuple[Rule, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=2)
+def _checks(by_file: bool) -> tuple[tuple[Rule, Callable[[Any, Rule], Iterator[Finding]]], ...]:
+    """The rules that look at a file, or at a type, each with its check."""
+    return tuple((rule, importlib.import_module(rule.module).check) for rule in rules() if rule.by_file == by_file)
+
+
+def load() -> None:
+    """Import every check: once before processes are forked, not once in each."""
+    _checks(by_file=False)
+    _checks(by_file=True)
+
+
 def run_type(context: TypeContext) -> Iterator[Finding]:
     """All findings of the rules that look at one type."""
-    for rule in rules():
-        if not rule.by_file:
-            yield from importlib.import_module(rule.module).check(context, rule)
+    for rule, check in _checks(by_file=False):
+        yield from check(context, rule)
 
 
 def run_file(context: FileContext) -> Iterator[Finding]:
     """All findings of the rules that look at one file."""
-    for rule in rules():
-        if rule.by_file:
-            yield from importlib.import_module(rule.module).check(context, rule)
+    for rule, check in _checks(by_file=True):
+        yield from check(context, rule)
 
 
 def safe(description: str) -> FixNote:

@@ -15,6 +15,8 @@ from cachelint.index.lower import parse, tree
 
 _KERNEL = re.compile(r"^@(?:\w+\.)*(?:jit|kernel|autotune|heuristics)\b", re.MULTILINE)
 
+_LINE_END = re.compile(r"\r\n?|\n")
+
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -67,6 +69,7 @@ class ModuleInfo:
         self._pending: dict[str, list[_chunks.Chunk]] = {}
         self._parsed: dict[int, list[ast.stmt]] = {}
         self._whole: ast.Module | None = None
+        self._lines: list[int] | None = None
         self._stubs: dict[int, _chunks.Chunk] = {}
         self.star_imports: list[Import] = []
         self.skeleton: list[ast.stmt] = []
@@ -140,6 +143,17 @@ class ModuleInfo:
         """The text of a kernel whose body :meth:`kernel_stub` left out, empty for other functions."""
         chunk = self._stubs.get(id(node))
         return "" if chunk is None else chunk.text
+
+    def mentions(self, node: ast.stmt, *words: str) -> bool:
+        """Whether any of the words stands in the text of a statement of this module."""
+        text = self.text
+        lines = self._lines
+        if lines is None:
+            lines = self._lines = [0, *(match.end() for match in _LINE_END.finditer(text))]
+        start = lines[node.lineno - 1] if node.lineno <= len(lines) else 0
+        last = node.end_lineno or node.lineno
+        end = lines[last] if last < len(lines) else len(text)
+        return any(text.find(word, start, end) >= 0 for word in words)
 
     def check_syntax(self) -> None:
         """Parse the whole module, for its error. Raises SyntaxError."""

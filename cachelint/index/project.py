@@ -49,13 +49,15 @@ class Project:
         self._raw = raw or (lambda path: (read(path) or "").encode("utf-8", "replace"))
         self._modules: dict[str, ModuleInfo | None] = {}
         # What is remembered comes with the paths that finding it used and missed: every file that asks rests on them.
-        self._resolved: dict[tuple[str, str], tuple[Resolved, frozenset[str], frozenset[str]]] = {}
+        self._resolved: dict[tuple[str, str], tuple[Resolved | None, frozenset[str], frozenset[str]]] = {}
         self._paths: dict[tuple[str, str], tuple[str | None, frozenset[str]]] = {}
         self._apply_names: dict[bytes, list[str]] | None = None
         self._headers: dict[str, list[tuple[str, tuple[str, ...]]]] | None = None
         self._backward: frozenset[str] | None = None
         self.type_tests: dict[int, frozenset[str]] = {}
         """For a function's node, the names whose type it tests: asked once a process, whoever calls it."""
+        self.init_assignments: dict[int, dict[str, list[ast.Assign | ast.AnnAssign | ast.Call]]] = {}
+        """For a constructor's node, its statements by the attribute that they set."""
         self._mentioning: dict[tuple[bytes, ...], list[str]] = {}
         self.used: set[str] = set()
         self.missed: set[str] = set()
@@ -78,10 +80,10 @@ class Project:
         """Put a module that does not come from a file of the list (standard input, a notebook) in its place."""
         self._modules[module.path] = module
         self._set.add(module.path)
+        self._resolved.clear()
 
     def replace(self, module: ModuleInfo) -> None:
         """Put a new text of a file in the place of the old one; what was resolved through the old one is forgotten."""
-        self._resolved.clear()
         self._backward = None
         self.add(module)
 
@@ -141,24 +143,26 @@ class Project:
     def resolve(self, module: ModuleInfo, name: str) -> Resolved | None:
         """What ``name`` means at the top level of ``module``; imports and re-exports are followed. None: not bound."""
         key = (module.path, name)
-        if key in self._resolved:
-            found, used, missed = self._resolved[key]
-            self.used |= used
-            self.missed |= missed
+        known = self._resolved.get(key)
+        if known is not None:
+            found, used, missed = known
+            if used:
+                self.used |= used
+            if missed:
+                self.missed |= missed
             return found
         self._resolved[key] = (Resolved(None, None, ""), frozenset(), frozenset())  # a cycle of re-exports ends here
         outer_used, outer_missed = self.used, self.missed
         self.used, self.missed = set(), set()
-        result: Resolved | None = None
         try:
             result = self._resolve(module, name, 0)
+            if result is not None and result.module is not None:
+                self.used.add(result.module.path)
+            self._resolved[key] = (result, frozenset(self.used), frozenset(self.missed))
+        except BaseException:
+            del self._resolved[key]
+            raise
         finally:
-            if result is None:
-                del self._resolved[key]
-            else:
-                if result.module is not None:
-                    self.used.add(result.module.path)
-                self._resolved[key] = (result, frozenset(self.used), frozenset(self.missed))
             self.used |= outer_used
             self.missed |= outer_missed
         return result

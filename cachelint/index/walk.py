@@ -54,7 +54,7 @@ _CHILDREN: dict[type[ast.AST], tuple[tuple[str, bool], ...]] = {}
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
     """``node`` and all nodes below it, breadth first."""
-    todo = deque((node,))
+    todo: deque[ast.AST | None] = deque((node,))
     take, put, put_all = todo.popleft, todo.append, todo.extend
     known = _CHILDREN
     while todo:
@@ -62,11 +62,9 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
         if here is None:
             continue
         yield here
-        kind = type(here)
-        try:
-            fields = known[kind]
-        except KeyError:
-            fields = known[kind] = _fields(kind)
+        fields = known.get(type(here))
+        if fields is None:
+            fields = known[type(here)] = _fields(type(here))
         for name, many in fields:
             if many:
                 put_all(getattr(here, name, ()))

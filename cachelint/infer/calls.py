@@ -303,8 +303,8 @@ class Calls(Library):
         known = self.project.type_tests.get(id(node))
         if known is None:
             names = set()
-            text = self.frame.module.text if module is None else module.text
-            if not isinstance(node, ast.Lambda) and ("is_tensor" in text or "isinstance" in text):
+            home = self.frame.module if module is None else module
+            if not isinstance(node, ast.Lambda) and home.mentions(node, "is_tensor", "isinstance"):
                 asserted = {id(c) for s in walk(node) if isinstance(s, ast.Assert) for c in walk(s)}
                 for item in walk(node):
                     if isinstance(item, ast.Call) and item.args and isinstance(item.args[0], ast.Name):
@@ -781,25 +781,38 @@ class Calls(Library):
             init = owner.method("__init__")
             if init is None:
                 continue
-            for item in walk(init):
+            for item in self.init_assignments(init).get(name, ()):
                 if isinstance(item, ast.Assign):
-                    for target in item.targets:
-                        if isinstance(target, ast.Attribute) and target.attr == name and _is_self(target.value):
-                            return self.init_expression(item.value, init, owner, name, base)
-                elif (
-                    isinstance(item, ast.AnnAssign)
-                    and isinstance(item.target, ast.Attribute)
-                    and item.target.attr == name
-                ):
+                    return self.init_expression(item.value, init, owner, name, base)
+                if isinstance(item, ast.AnnAssign):
                     why = self.why(item, f"annotated {ast.unparse(item.annotation)}")
                     reader = Reader(self.project, owner.module)
                     read = reader.read(item.annotation, base.param or name, f"a:{owner.name}.{name}", why)
                     if read is not None:
                         return replace(read, cost=PERSIST)
-                elif isinstance(item, ast.Call) and last_name(item.func) in _REGISTER and item.args:
-                    if isinstance(item.args[0], ast.Constant) and item.args[0].value == name:
-                        return self.held(owner, name, base, item, f"`{name}` is registered with the module")
+                else:
+                    return self.held(owner, name, base, item, f"`{name}` is registered with the module")
         return None
+
+    def init_assignments(  # type: ignore[misc]
+        self: Machine, init: FunctionNode
+    ) -> dict[str, list[ast.Assign | ast.AnnAssign | ast.Call]]:
+        """The statements of a constructor by the attribute that they set; read once a process."""
+        known = self.project.init_assignments.get(id(init))
+        if known is None:
+            known = self.project.init_assignments[id(init)] = {}
+            for item in walk(init):
+                if isinstance(item, ast.Assign):
+                    for target in item.targets:
+                        if isinstance(target, ast.Attribute) and _is_self(target.value):
+                            known.setdefault(target.attr, []).append(item)
+                elif isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Attribute):
+                    known.setdefault(item.target.attr, []).append(item)
+                elif isinstance(item, ast.Call) and last_name(item.func) in _REGISTER and item.args:
+                    first = item.args[0]
+                    if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                        known.setdefault(first.value, []).append(item)
+        return known
 
     def held(self: Machine, owner: ClassInfo, name: str, base: Value, node: ast.AST, text: str) -> Value:  # type: ignore[misc]
         """A tensor that an object holds beyond this call."""

@@ -37,6 +37,7 @@ def remedies() -> tuple[Remedy, ...]:
     return tuple(cast(Remedy, importlib.import_module(f"{__name__}.{stem}")) for stem in stems)
 
 
+@lru_cache(maxsize=1)
 def fixable_codes() -> frozenset[str]:
     """The rules that some remedy answers for."""
     return frozenset(code for remedy in remedies() for code in remedy.CODES)
