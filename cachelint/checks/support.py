@@ -8,6 +8,7 @@ from typing import Protocol
 
 from cachelint.collect.log import Path, Read, ReceiverLog, Save
 from cachelint.index.module import FunctionNode
+from cachelint.index.walk import parents as every_parent
 from cachelint.index.walk import walk
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.values import Value, carried
@@ -116,7 +117,7 @@ def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 def parents(scope: ast.AST) -> dict[int, ast.AST]:
     """The parent of every node below ``scope``, by the node's id."""
-    return {id(child): node for node in walk(scope) for child in ast.iter_child_nodes(node)}
+    return {id(child): node for child, node in every_parent(scope).items()}
 
 
 def last(node: ast.AST) -> str:

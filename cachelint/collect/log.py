@@ -11,7 +11,7 @@ Path = tuple[tuple[int, str], ...]
 """The branches that lead to an event: (id of the branching statement, arm), outermost first."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Write:
     """``receiver.field = value`` in some form. ``guards`` are the receiver's fields that the branch tests."""
 
@@ -26,7 +26,7 @@ class Write:
     guards: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Read:
     """A read of ``receiver.field``; ``unset`` when forward had not written it yet on this path."""
 
@@ -43,7 +43,7 @@ class Read:
     """The function whose body the read stands in."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Save:
     """One call of the dialect's save API: the expressions and their values, starred ones expanded where known."""
 
@@ -58,7 +58,7 @@ class Save:
     path: Path
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Mutation:
     """A value written in place: by a method, ``out=``, an item assignment, an augmented assignment or a kernel."""
 
@@ -73,7 +73,7 @@ class Mutation:
     path: Path
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Returned:
     """One ``return`` of forward, setup_context, backward or jvp."""
 
@@ -86,7 +86,7 @@ class Returned:
     path: Path
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Exit:
     """Forward or setup_context ends here: ``set`` are the receiver's fields that are surely set."""
 
@@ -97,7 +97,7 @@ class Exit:
     set: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ChildCall:
     """A method of an object that the receiver holds is called: ``self.child.forward(x)``, ``self.child(x)``."""
 
@@ -115,7 +115,7 @@ class ChildCall:
     loops: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Launch:
     """A kernel of the project is launched with these values, by the kernel's parameter names."""
 
@@ -129,7 +129,7 @@ class Launch:
     path: Path
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Outside:
     """A tensor goes into, or comes out of, something that every call shares. ``name`` tells the slot apart."""
 
@@ -143,7 +143,7 @@ class Outside:
     path: Path
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Binding:
     """``name = value`` in the body of forward. ``statement`` is the innermost statement of that body."""
 
@@ -154,7 +154,7 @@ class Binding:
     path: Path
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Allocation:
     """A new tensor, made by ``statement`` of forward's body; ``what`` says by which operator."""
 

@@ -11,7 +11,7 @@ from cachelint.dialects import by_name, known
 from cachelint.index.chunks import Chunk
 from cachelint.index.module import Binding, ClassInfo, FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import children, last_name, walk
 from cachelint.infer.machine import Machine
 from cachelint.settings import DialectSpec, Settings
 
@@ -129,7 +129,7 @@ class _Finder:
                 for child in node.body:
                     yield from self.inside(child, below, inner)
         elif isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case)):
-            for below_it in ast.iter_child_nodes(node):
+            for below_it in children(node):
                 yield from self.inside(below_it, prefix, scope)
 
     def known(self, node: ast.ClassDef, prefix: str, scope: dict[str, Binding] | None) -> ClassInfo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from cachelint.index.walk import walk
+from cachelint.index.walk import parents, walk
 from cachelint.infer.optable import operators
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _TENSOR_ONLY = frozenset(("t", "T", "mT", "transpose", "permute", "matmul", "mm"
 
 
 def _parents(scope: ast.AST) -> dict[int, ast.AST]:
-    return {id(child): node for node in walk(scope) for child in ast.iter_child_nodes(node)}
+    return {id(child): node for child, node in parents(scope).items()}
 
 
 def _foreign_use(node: ast.AST, parents: dict[int, ast.AST], scope: ast.AST) -> bool | None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from cachelint.index import chunks as _chunks
 from cachelint.index.lower import parse, tree
 
 _KERNEL = re.compile(r"^@(?:\w+\.)*(?:jit|kernel|autotune|heuristics)\b", re.MULTILINE)
-
-_LINE_END = re.compile(r"\r\n?|\n")
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -69,7 +68,7 @@ class ModuleInfo:
         self._pending: dict[str, list[_chunks.Chunk]] = {}
         self._parsed: dict[int, list[ast.stmt]] = {}
         self._whole: ast.Module | None = None
-        self._lines: list[int] | None = None
+        self._line_starts: list[int] | None = None
         self._stubs: dict[int, _chunks.Chunk] = {}
         self.star_imports: list[Import] = []
         self.skeleton: list[ast.stmt] = []
@@ -145,14 +144,17 @@ class ModuleInfo:
         return "" if chunk is None else chunk.text
 
     def mentions(self, node: ast.stmt, *words: str) -> bool:
-        """Whether any of the words stands in the text of a statement of this module."""
+        """Whether any of the words stands in the text of a statement of this module, decorators aside."""
         text = self.text
-        lines = self._lines
-        if lines is None:
-            lines = self._lines = [0, *(match.end() for match in _LINE_END.finditer(text))]
-        start = lines[node.lineno - 1] if node.lineno <= len(lines) else 0
-        last = node.end_lineno or node.lineno
-        end = lines[last] if last < len(lines) else len(text)
+        if not any(word in text for word in words):
+            return False
+        starts = self._line_starts
+        if starts is None:
+            if "\r" in text:
+                return True  # its lines end in more than one way: too rare to be worth telling apart
+            starts = self._line_starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
+        end = starts[min(node.end_lineno or node.lineno, len(starts) - 1)]
+        start = starts[min(node.lineno, len(starts)) - 1]
         return any(text.find(word, start, end) >= 0 for word in words)
 
     def check_syntax(self) -> None:

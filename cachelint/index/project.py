@@ -15,6 +15,7 @@ from cachelint.index.module import Binding, ClassInfo, Import, ModuleInfo
 _HEADER = re.compile(rb"class[ \t]+(\w+)[ \t]*\(([^)]*)\)")
 _CLASS = re.compile(rb"class[ \t]+(\w+)")
 _APPLY = re.compile(rb"\.\s*apply\b")
+_DIRECT = re.compile(rb"\.\s*(?:forward|setup_context|backward|vjp|jvp)\s*\(")
 _WORD = re.compile(rb"(\w+)\s*$")
 _MAX_HOPS = 8
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ClassInfo)
@@ -52,6 +53,7 @@ class Project:
         self._resolved: dict[tuple[str, str], tuple[Resolved | None, frozenset[str], frozenset[str]]] = {}
         self._paths: dict[tuple[str, str], tuple[str | None, frozenset[str]]] = {}
         self._apply_names: dict[bytes, list[str]] | None = None
+        self._direct: dict[bytes, list[tuple[str, int]]] | None = None
         self._headers: dict[str, list[tuple[str, tuple[str, ...]]]] | None = None
         self._backward: frozenset[str] | None = None
         self.type_tests: dict[int, frozenset[str]] = {}
@@ -300,6 +302,18 @@ class Project:
                         table.setdefault(found, []).append(path)
             self._apply_names = table
         return self._apply_names.get(name.encode(), [])
+
+    def direct_calls(self, name: str) -> list[tuple[str, int]]:
+        """Where ``name.forward(…)``, ``name.backward(…)`` or their like stand: the path and the position in its bytes."""
+        if self._direct is None:
+            self._direct = {}
+            for path in self.files:
+                data = self.raw(path)
+                for match in _DIRECT.finditer(data):
+                    word = _WORD.search(data, max(0, match.start() - 80), match.start())
+                    if word and word[1] != b"self":
+                        self._direct.setdefault(word[1], []).append((path, word.start()))
+        return self._direct.get(name.encode(), [])
 
 
 def _starts_line(data: bytes, position: int) -> bool:

@@ -72,6 +72,34 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
                 put(getattr(here, name, None))
 
 
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes right below a node, in order."""
+    fields = _CHILDREN.get(type(node))
+    if fields is None:
+        fields = _CHILDREN[type(node)] = _fields(type(node))
+    found: list[ast.AST] = []
+    for name, many in fields:
+        if many:
+            found += [item for item in getattr(node, name, ()) if item is not None]
+        else:
+            below = getattr(node, name, None)
+            if below is not None:
+                found.append(below)
+    return found
+
+
+def parents(scope: ast.AST) -> dict[ast.AST, ast.AST]:
+    """The parent of every node below ``scope``."""
+    found: dict[ast.AST, ast.AST] = {}
+    todo = [scope]
+    for parent in todo:
+        below = children(parent)
+        for child in below:
+            found[child] = parent
+        todo += below
+    return found
+
+
 def last_name(node: ast.AST) -> str:
     """The last part of a name or dotted name, empty for any other expression."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -10,6 +10,7 @@ from cachelint.collect.types import Unit
 from cachelint.index.chunks import Chunk
 from cachelint.index.module import FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
+from cachelint.index.walk import children
 from cachelint.infer.machine import Exhausted, Machine
 from cachelint.infer.symbols import STRONG, WEAK, settle
 from cachelint.infer.values import DEVICE, HOST, LOW, NONE, UNKNOWN, Inst, Seq, Value, Why
@@ -126,6 +127,8 @@ def _enclosing(
 
     def walk(node: ast.AST, function: FunctionNode | None, owner: ast.ClassDef | None) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if not node.decorator_list and not module.mentions(node, name):
+                return
             function = node
         elif isinstance(node, ast.ClassDef):
             owner, function = node, None
@@ -134,7 +137,7 @@ def _enclosing(
         ):
             entry = found.setdefault(id(function), (function, owner, []))
             entry[2].append(node)
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             walk(child, function, owner)
 
     walk(statement, None, None)

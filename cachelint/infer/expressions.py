@@ -81,6 +81,9 @@ _TORCH_DTYPES = frozenset(
     ]
 )
 _NUMBERS = (int, float, complex)
+_COMMON = frozenset((int, bool, str))
+_CONSTANTS: dict[tuple[type, object], Value] = {}
+"""The values of literals seen before: most are the same few."""
 
 
 class Expressions:
@@ -95,10 +98,21 @@ class Expressions:
         return value
 
     def ev_name(self: Machine, node: ast.Name) -> Value:  # type: ignore[misc]
-        return self.name(node.id, node)
+        name = node.id
+        found = self.frame.env.get(name)  # what most names are
+        return self.name(name, node) if found is None else found
 
     def ev_constant(self: Machine, node: ast.Constant) -> Value:  # type: ignore[misc]
-        return NONE_VALUE if node.value is None else Value(HOST, ref=Const(node.value))
+        literal = node.value
+        if literal is None:
+            return NONE_VALUE
+        key = (type(literal), literal)
+        known = _CONSTANTS.get(key)
+        if known is None:
+            known = Value(HOST, ref=Const(literal))
+            if type(literal) in _COMMON and len(_CONSTANTS) < 10_000:
+                _CONSTANTS[key] = known
+        return known
 
     def ev_joined(self: Machine, node: ast.JoinedStr) -> Value:  # type: ignore[misc]
         for part in node.values:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from cachelint.index.walk import last_name, walk
 from cachelint.infer.values import Func
@@ -47,7 +48,8 @@ def written_parameters(kernel: Func, wanted: Iterable[str]) -> frozenset[str]:
     return frozenset(parameters & pointers & set(wanted))
 
 
-def _near_stores(text: str) -> set[str]:
+@lru_cache(maxsize=256)
+def _near_stores(text: str) -> frozenset[str]:
     """Every name that may stand behind a stored-to pointer, by the text alone: far quicker than parsing the kernel."""
     names = set(_STORED.findall(text)) | set(_STORING.findall(text))
     assigned: dict[str, list[int]] = {}
@@ -60,7 +62,7 @@ def _near_stores(text: str) -> set[str]:
                 if found not in names:
                     names.add(found)
                     pending.append(found)
-    return names
+    return frozenset(names)
 
 
 def _stored_to(call: ast.Call) -> set[str]:

@@ -1,7 +1,8 @@
 """Abstract values: where a value lives, how it was made, what it shares, and why we think so.
 
-A :class:`Value` is immutable; what Python mutates (lists, dicts, objects, buffers that kernels fill) is a
-:class:`Seq`, an :class:`Inst` or a heap cell keyed by storage root.
+A :class:`Value` is never changed once it is made; what Python mutates (lists, dicts, objects, buffers that kernels
+fill) is a :class:`Seq`, an :class:`Inst` or a heap cell keyed by storage root. The records are not declared frozen: the
+inner loop makes hundreds of thousands of them, and a frozen dataclass takes three times as long to make.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ COST_NAMES = {
 LOW, MEDIUM, HIGH = 0, 1, 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Why:
     """One link of evidence and the links before it."""
 
@@ -62,7 +63,7 @@ class Why:
 # -- what a value refers to ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Const:
     """A literal: its Python value."""
 
@@ -94,7 +95,7 @@ class Mod:
     info: ModuleInfo
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Ext:
     """Something outside the project, by dotted name."""
 
@@ -179,7 +180,7 @@ Ref = Const | Func | Cls | Mod | Ext | Bound | Attr | Seq | Inst | Recv | Partia
 _NO_NAMES: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Value:
     """One abstract value.
 

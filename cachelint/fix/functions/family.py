@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -105,19 +104,17 @@ class Family:
 
     def check_direct_calls(self, names: set[str]) -> None:
         """Raise CannotPlan where code calls forward or backward with a ctx of its own, which need not know how to save."""
+        project = self.file.project
         for name in names:
-            mark = name.encode()
-            pattern = re.compile(rb"\b" + mark + rb"\s*\.\s*(?:forward|setup_context|backward|vjp|jvp)\s*\(")
-            for path in self.file.project.files:
-                raw = self.file.project.raw(path)
-                if mark not in raw:
-                    continue
-                found = list(pattern.finditer(raw))
+            places: dict[str, list[int]] = {}
+            for path, position in project.direct_calls(name):
+                places.setdefault(path, []).append(position)
+            for path, found in places.items():
                 own = path == self.file.module.path
-                known = sum(_calls(call, name) for call in self.calls()) if own and found else 0
+                known = sum(_calls(call, name) for call in self.calls()) if own else 0
                 if len(found) > known:
-                    line = raw.count(b"\n", 0, found[0].start()) + 1
-                    self.file.project.used.add(path)
+                    line = project.raw(path).count(b"\n", 0, found[0]) + 1
+                    project.used.add(path)
                     raise CannotPlan(f"{relative(path)}:{line} calls it with a ctx of its own", "called without apply")
 
     def calls(self) -> list[ast.Call]:

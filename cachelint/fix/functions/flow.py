@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import builtins
 import keyword
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import walk
+from cachelint.index.walk import children, parents, walk
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -21,10 +21,7 @@ class Flow:
 
     def __init__(self, node: FunctionNode) -> None:
         self.node = node
-        self.parents: dict[ast.AST, ast.AST] = {}
-        for parent in walk(node):
-            for child in ast.iter_child_nodes(parent):
-                self.parents[child] = parent
+        self.parents = parents(node)
 
     # -- places ------------------------------------------------------------------------------------------------------
 
@@ -80,24 +77,27 @@ class Flow:
     @cached_property
     def returns(self) -> list[ast.Return]:
         """The function's own return statements, in the order of the text."""
-        found = [item for item in self.own() if isinstance(item, ast.Return)]
+        found = [item for item in self.own if isinstance(item, ast.Return)]
         return sorted(found, key=lambda item: item.lineno)
 
     @cached_property
     def generator(self) -> bool:
         """Whether the function is a generator or a coroutine."""
         return isinstance(self.node, ast.AsyncFunctionDef) or any(
-            isinstance(item, (ast.Yield, ast.YieldFrom, ast.Await)) for item in self.own()
+            isinstance(item, (ast.Yield, ast.YieldFrom, ast.Await)) for item in self.own
         )
 
-    def own(self) -> Iterator[ast.AST]:
+    @cached_property
+    def own(self) -> tuple[ast.AST, ...]:
         """Every node of the body that isn't inside a nested function."""
+        found: list[ast.AST] = []
         todo: list[ast.AST] = list(self.node.body)
         while todo:
             item = todo.pop()
-            yield item
+            found.append(item)
             if not isinstance(item, _SCOPES):
-                todo.extend(ast.iter_child_nodes(item))
+                todo += children(item)
+        return tuple(found)
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class Flow:
     def bindings(self) -> dict[str, list[ast.AST]]:
         """Where the function binds, deletes or declares each of its local names (parameters aside)."""
         found: dict[str, list[ast.AST]] = {}
-        for item in self.own():
+        for item in self.own:
             if isinstance(item, ast.Name) and not isinstance(item.ctx, ast.Load):
                 if not self.in_comprehension(item):
                     found.setdefault(item.id, []).append(item)

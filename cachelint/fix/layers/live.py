@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cachelint.fix.edits import Edit, Replace, Rewrite, Span, Text
 from cachelint.fix.layers.view import FORWARD, ClassView, MethodView, Use, is_none
-from cachelint.index.walk import walk
+from cachelint.index.walk import children, walk
 
 
 def pairs(view: ClassView) -> dict[str, str]:
@@ -112,7 +112,7 @@ class Folder:
         for case in getattr(node, "cases", ()):
             for inner in case.body:
                 self.statement(inner)
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if not isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
                 self.expressions(child)
 
@@ -150,7 +150,7 @@ class Folder:
             new = self.new(node)
             if new is not None:
                 return [(self.text.span(node), new)]
-        return [change for child in ast.iter_child_nodes(node) for change in self.changes(child)]
+        return [change for child in children(node) for change in self.changes(child)]
 
     def new(self, node: ast.expr) -> str | None:
         """What an expression becomes as a whole, None where it stays."""
