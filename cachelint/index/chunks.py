@@ -10,8 +10,12 @@ import re
 from dataclasses import dataclass
 
 _HEAD = re.compile(r"(?:async\s+)?(def|class)\s+(\w+)")
+_HEAD_BELOW = re.compile(r"^(?:async\s+)?(def|class)\s+(\w+)", re.MULTILINE)
 # A line that continues the statement before it although it starts in the first column.
 _CONTINUES = re.compile(r"(?:else|elif|except|finally|case)\b|[)\]}#\s\\]|$")
+_FLUSH = re.compile(r"\n(?=[^\s#)\]}\\])")
+"""The end of a line before one that starts in the first column. It begins with a literal, which the search jumps to."""
+_DOUBLE, _SINGLE = re.compile('"""'), re.compile("'''")
 _TRIPLE = re.compile(r'"""|\'\'\'')
 
 
@@ -27,49 +31,58 @@ class Chunk:
 
 def split(text: str) -> list[Chunk]:
     """Top-level statements of ``text`` in order; comments and blank lines belong to the chunk before them."""
-    usual = text.isascii() and not any(mark in text for mark in "\f\r\v\x1c\x1d\x1e")
-    lines = text.splitlines(keepends=True) if usual else _physical_lines(text)
-    starts: list[int] = []
-    quote = ""
-    decorated = False
-    depth_guard = False
-    for number, line in enumerate(lines):
-        if quote:
-            quote = _quote_after(line, quote)
-            continue
-        first = line[:1]
-        if first and first not in " \t\n#" and not _CONTINUES.match(line) and not depth_guard:
-            if not decorated:
-                starts.append(number)
-            decorated = first == "@"
-        if '"""' in line or "'''" in line:
-            quote = _quote_after(line, "")
-        depth_guard = line.endswith("\\\n")
-    chunks = []
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    starts = _starts(text)
+    chunks: list[Chunk] = []
     if not starts:
-        return []
-    ends = [*starts[1:], len(lines)]
-    for start, end in zip(starts, ends, strict=True):
-        body = "".join(lines[start:end])
-        kind, name = _kind(lines, start, end)
-        chunks.append(Chunk(kind, name, start, body))
+        return chunks
+    line = position = 0
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        line += text.count("\n", position, start)
+        position = start
+        chunks.append(Chunk(*_kind(text, start, end), line, text[start:end]))
     return chunks
 
 
-def _physical_lines(text: str) -> list[str]:
-    # str.splitlines also cuts at form feeds and other separators that Python does not count as line ends.
-    return re.findall(r"[^\n]*\n|[^\n]+", text.replace("\r\n", "\n").replace("\r", "\n"))
+def _starts(text: str) -> list[int]:
+    """The positions at which statements start in the first column.
+
+    Only lines that do, and lines with a triple quote, are looked at: most lines are neither.
+    """
+    flush = [match.end() for match in _FLUSH.finditer(text)]
+    if text[:1] and text[0] not in " \t\n#":
+        flush.insert(0, 0)
+    # Two searches for a literal each are quicker than one for either.
+    quoted = {text.rfind("\n", 0, at.start()) + 1 for each in (_DOUBLE, _SINGLE) for at in each.finditer(text)}
+    starts: list[int] = []
+    quote = ""
+    decorated = False
+    for position in sorted({*flush, *quoted}) if quoted else flush:
+        if quote:
+            if position in quoted:
+                quote = _quote_after(_line(text, position), quote)
+            continue
+        if text[position] not in " \t\n#" and not _CONTINUES.match(text, position):
+            if text[max(0, position - 2) : position] != "\\\n":
+                if not decorated:
+                    starts.append(position)
+                decorated = text[position] == "@"
+        if position in quoted:
+            quote = _quote_after(_line(text, position), "")
+    return starts
 
 
-def _kind(lines: list[str], start: int, end: int) -> tuple[str, str]:
-    for number in range(start, end):
-        line = lines[number]
-        head = _HEAD.match(line)
-        if head:
-            return head[1], head[2]
-        if not line.startswith("@") and number == start:
-            return "other", ""
-    return "other", ""
+def _line(text: str, position: int) -> str:
+    end = text.find("\n", position)
+    return text[position:] if end < 0 else text[position : end + 1]
+
+
+def _kind(text: str, start: int, end: int) -> tuple[str, str]:
+    head = _HEAD.match(text, start, end)
+    if head is None and text[start] == "@":
+        head = _HEAD_BELOW.search(text, start, end)
+    return ("other", "") if head is None else (head[1], head[2])
 
 
 def _quote_after(line: str, quote: str) -> str:
