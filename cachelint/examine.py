@@ -141,14 +141,14 @@ class Job:
         """The record of a file that could not be examined. It is not kept: ``digest`` fits no content."""
         path = self.todo[item]
         error = FileError(display_path(path, self.cwd), 1, why)
-        return Record(path, "", head=_line({"errors": [_shape(error)]}))
+        return Record(path, "", head=_line({"errors": [error]}))
 
     def _examine(self, path: str, shown: str) -> Record:
         raw, digest = self.raw[path], self.digests[path]
         try:
             source = decode(raw, shown, path)
         except SourceError as error:
-            return Record(path, digest, head=_line({"errors": [_shape(error.error)]}))
+            return Record(path, digest, head=_line({"errors": [error.error]}))
         if not self.engine.wants(raw, self.settings):
             return self._rejected(path, source)
         self._sources[path] = source
@@ -157,11 +157,14 @@ class Job:
         del self._sources[path]
         errors = (*source.problems, *(result.errors or self._syntax_error(source)))
         head = _head(suppress.apply(result.findings, source), errors)
-        body = _line([_shape(kind) for kind in result.types]) if result.types else b""
+        body = _line(result.types) if result.types else b""
         ancestors = self.engine.bases(self._project, facts.defined(raw))
         # Who reads a field elsewhere matters where nobody here does, and where a fix would move it.
-        fields = {entry.field for kind in result.types for entry in kind.fields if not entry.read}
-        asked = facts.asked(raw, ancestors, fields | {one.field for one in result.findings if one.field})
+        names = {entry.field for kind in result.types for entry in kind.fields if not entry.read}
+        for one in result.findings:
+            # Whoever reads the field, and whoever calls the type's methods by hand.
+            names.update(name for name in (one.field, one.type and one.type.rpartition(".")[2]) if name)
+        asked = facts.asked(raw, ancestors, names)
         deps = tuple((dep, self._digest(dep)) for dep in sorted(set(result.deps)) if dep != path)
         missing = {module_name(one) for one in result.missing}
         return Record(path, digest, deps, tuple(sorted(missing)), tuple(sorted(asked)), head, body)
@@ -285,30 +288,21 @@ def _time_limit(seconds: float) -> Iterator[None]:
 
 
 def _shape(value: Any) -> dict[str, Any]:
-    """A dataclass of the model as JSON takes it."""
-    return {
-        name: _shape(item)
-        if dataclasses.is_dataclass(item)
-        else [_shape(one) if dataclasses.is_dataclass(one) else one for one in item]
-        if isinstance(item, tuple)
-        else item
-        for name in _fields(type(value))
-        for item in (getattr(value, name),)
-    }
+    """A dataclass of the model as JSON takes it; the encoder asks for what is inside."""
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def _head(outcome: suppress.Outcome, errors: tuple[FileError, ...]) -> bytes:
     """The line of a record that the runner decodes first."""
     parts = {"findings": outcome.kept, "suppressed": outcome.suppressed, "errors": errors}
-    return _line({key: [_shape(one) for one in value] for key, value in parts.items() if value})
+    return _line({key: value for key, value in parts.items() if value})
 
 
-def _fields(kind: type) -> tuple[str, ...]:
-    return tuple(kind.__slots__)  # type: ignore[attr-defined]
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_shape)
 
 
 def _line(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
+    return _ENCODER.encode(value).encode("ascii")
 
 
 def brief(error: Exception) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 _CLASS = re.compile(rb"class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?")
 _APPLY = re.compile(rb"\.\s*apply\b")
-_DEF = re.compile(rb"\bdef[ \t]+(\w+)")
+_DEF = re.compile(rb"def[ \t]+(\w+)")  # beginning with a literal, which the search can jump to
 _EVERYWHERE = frozenset(
     {"__init__", "apply", "backward", "forward", "forward_cpu", "forward_gpu", "jvp", "setup_context"}
 )

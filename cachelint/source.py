@@ -14,6 +14,7 @@ import re
 import stat
 import tempfile
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -93,13 +94,21 @@ def display_path(abspath: str, cwd: str) -> str:
     """The path to show: relative to the working directory, with forward slashes."""
     prefix = cwd if cwd.endswith(os.sep) else cwd + os.sep
     if abspath.startswith(prefix):
-        shown = abspath[len(prefix) :]
+        shown = abspath[len(prefix) :] or "."
     else:
-        try:
-            shown = os.path.relpath(abspath, cwd)
+        folder, base = os.path.split(abspath)
+        above = cwd == abspath or cwd.startswith(abspath if abspath.endswith(os.sep) else abspath + os.sep)
+        try:  # files stand together: their folders are few
+            shown = os.path.relpath(abspath, cwd) if above else os.path.join(_relative(folder, cwd), base)
+            shown = shown.removeprefix(f".{os.sep}")
         except ValueError:  # another drive on Windows
             shown = abspath
     return shown.replace(os.sep, "/") if os.sep != "/" else shown
+
+
+@lru_cache(maxsize=4096)
+def _relative(folder: str, cwd: str) -> str:
+    return os.path.relpath(folder, cwd)
 
 
 def read_bytes(abspath: str) -> bytes:

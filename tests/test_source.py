@@ -164,6 +164,9 @@ def test_paths_are_shown_relative_with_forward_slashes() -> None:
     assert display_path("/a/c.py", "/a/b") == "../c.py"
     assert display_path("/c.py", "/") == "c.py"
     assert display_path("/ab/c.py", "/a") == "../ab/c.py"
+    for path in ("/", "/a", "/a/b", "/a/bc", "/a/b/c", "/a/b/c/d.py", "/x/y.py"):
+        for cwd in ("/", "/a", "/a/b", "/a/b/c"):
+            assert display_path(path, cwd) == os.path.relpath(path, cwd), (path, cwd)
 
 
 def test_only_regular_files_are_opened(tmp_path: Path) -> None:

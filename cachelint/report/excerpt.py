@@ -72,6 +72,11 @@ def _window(line: str, start: int, end: int) -> tuple[str, str]:
     shown = line[left : left + LONGEST]
     head = "..." if left else ""
     tail = "..." if len(line) > left + LONGEST else ""
+    if shown.isascii() and shown.isprintable():  # a character a column: what most lines are
+        first, last = max(start - left, 0), min(max(end - left, 0), len(shown))
+        caret = "^" if start == len(line) and end > start else ""
+        marks = " " * (len(head) + min(first, len(shown))) + "^" * max(last - first, 0)
+        return head + shown + tail, marks + caret if "^" in marks + caret else ""
     text, marks, column = [head], " " * len(head), len(head)
     for offset, char in enumerate(shown, start=left):
         wide = cell_width(char, column)

@@ -28,6 +28,8 @@ def paint(text: str, *styles: str, on: bool) -> str:
 
 def printable(text: str) -> str:
     """``text`` on one line, with nothing in it that could move a cursor or change a colour."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(
         " " if char in "\t\n\r\f\v" else char if _shows(char) else "\N{REPLACEMENT CHARACTER}" for char in text
     )
