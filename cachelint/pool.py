@@ -47,7 +47,7 @@ class Deal:
     """
 
     def __init__(self, weights: Sequence[int], jobs: int) -> None:
-        target = max(1, sum(weights) // (jobs * 24))
+        target = max(1, sum(weights) // (jobs * 64))
         heavy = [item for item, weight in enumerate(weights) if weight > 4 * target]
         self._first = deque(sorted(heavy, key=lambda item: (-weights[item], item)))
         self._pieces: list[list[int] | None] = []

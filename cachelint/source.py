@@ -87,7 +87,7 @@ def digest_of(raw: bytes) -> str:
 
 def split_lines(text: str) -> tuple[str, ...]:
     """Lines as Python counts them: ended by LF, CRLF or CR only (``str.splitlines`` ends them at form feeds too)."""
-    return tuple(_NEWLINE.split(text))
+    return tuple(_NEWLINE.split(text) if "\r" in text else text.split("\n"))
 
 
 def display_path(abspath: str, cwd: str) -> str:

@@ -70,6 +70,8 @@ class ModuleInfo:
         self._whole: ast.Module | None = None
         self._line_starts: list[int] | None = None
         self._stubs: dict[int, _chunks.Chunk] = {}
+        self.stored_through: dict[int, frozenset[str]] = {}
+        """For a kernel's node, the parameters through which it stores: found once a process."""
         self.star_imports: list[Import] = []
         self.skeleton: list[ast.stmt] = []
 

@@ -60,6 +60,8 @@ class Project:
         """For a function's node, the names whose type it tests: asked once a process, whoever calls it."""
         self.init_assignments: dict[int, dict[str, list[ast.Assign | ast.AnnAssign | ast.Call]]] = {}
         """For a constructor's node, its statements by the attribute that they set."""
+        self.records: dict[int, tuple[dict[str, tuple[int, frozenset[str]]], frozenset[str], frozenset[str]]] = {}
+        """For a record's node, its plain fields, with the paths that finding them used and missed."""
         self._mentioning: dict[tuple[bytes, ...], list[str]] = {}
         self.used: set[str] = set()
         self.missed: set[str] = set()
@@ -87,6 +89,8 @@ class Project:
     def replace(self, module: ModuleInfo) -> None:
         """Put a new text of a file in the place of the old one; what was resolved through the old one is forgotten."""
         self._backward = None
+        for known in (self.type_tests, self.init_assignments, self.records):
+            known.clear()  # their keys are nodes of the old text, whose numbers may come again
         self.add(module)
 
     def dotted(self, path: str) -> str:
@@ -283,7 +287,12 @@ class Project:
     def mentioning(self, *words: bytes) -> list[str]:
         """The files whose bytes hold any of the words, searched once a process."""
         if words not in self._mentioning:
-            self._mentioning[words] = [p for p in self.files if any(word in self.raw(p) for word in words)]
+            raw = self._raw
+            if len(words) == 1:
+                found = [path for path in self.files if words[0] in (raw(path) or b"")]
+            else:
+                found = [path for path in self.files if any(word in (raw(path) or b"") for word in words)]
+            self._mentioning[words] = found
         return self._mentioning[words]
 
     def apply_files(self, name: str) -> list[str]:

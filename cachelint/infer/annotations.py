@@ -199,14 +199,48 @@ class Reader:
                 return Value(DEVICE, deps=frozenset({name}), roots=frozenset({root}), param=name, why=why)
             return Value(HOST, why=why, ref=Inst(info, built_here=False), tags=frozenset({"handle"}))
         reader = Reader(self.project, info.module)
+        plain = reader._plain_fields(info, depth)
+        deps = frozenset({name})
+        made: dict[tuple[int, frozenset[str]], Value] = {}
         attrs = {}
         for item in info.node.body:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
                 field = item.target.id
-                value = reader.read(item.annotation, f"{name}.{field}", f"{root}.{field}", why, depth + 1)
-                if value is not None:
-                    attrs[field] = replace(value, deps=frozenset({name}))
+                simple = plain.get(field)
+                if simple is not None:
+                    value = made.get(simple)
+                    if value is None:
+                        value = made[simple] = Value(simple[0], deps=deps, why=why, tags=simple[1])
+                    attrs[field] = value
+                    continue
+                read = reader.read(item.annotation, f"{name}.{field}", f"{root}.{field}", why, depth + 1)
+                if read is not None:
+                    attrs[field] = replace(read, deps=deps)
         return Value(HOST, why=why, ref=Inst(info, attrs, built_here=True), tags=frozenset({"handle"}))
+
+    def _plain_fields(self, info: ClassInfo, depth: int) -> dict[str, tuple[int, frozenset[str]]]:
+        """The fields of a record that are host values whoever holds it, each with its kinds and tags.
+
+        Large configuration classes are read for every function that takes one: what is the same for all is kept.
+        """
+        project = self.project
+        known = project.records.get(id(info.node))
+        if known is None:
+            outer = project.used, project.missed
+            project.used, project.missed = set(), set()
+            fields: dict[str, tuple[int, frozenset[str]]] = {}
+            for item in info.node.body:
+                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                    value = self.read(item.annotation, "", "", Why(info.module.path, item.lineno, ""), depth + 1)
+                    if value is not None and not value.kinds & DEVICE and value.ref is None:
+                        fields[item.target.id] = (value.kinds, value.tags)
+            known = fields, frozenset(project.used), frozenset(project.missed)
+            project.used, project.missed = outer
+            if depth == 0:  # deeper down, nesting may have cut the reading short
+                project.records[id(info.node)] = known
+        project.used |= known[1]
+        project.missed |= known[2]
+        return known[0]
 
 
 def is_record(info: ClassInfo) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from cachelint.index.module import FunctionNode
 from cachelint.index.walk import last_name, walk
 from cachelint.infer.values import Func
 
@@ -27,10 +28,17 @@ def written_parameters(kernel: Func, wanted: Iterable[str]) -> frozenset[str]:
     text = kernel.module.unparsed(kernel.node)
     if text and not _near_stores(text) & set(wanted):
         return frozenset()
-    try:
-        node = kernel.module.whole(kernel.node)
-    except SyntaxError:
-        return frozenset()
+    known = kernel.module.stored_through
+    if id(kernel.node) not in known:
+        try:
+            known[id(kernel.node)] = _written(kernel.module.whole(kernel.node))
+        except SyntaxError:
+            return frozenset()
+    return known[id(kernel.node)] & frozenset(wanted)
+
+
+def _written(node: FunctionNode) -> frozenset[str]:
+    """All parameters through which a kernel stores."""
     pointers: set[str] = set()
     bases: dict[str, set[str]] = {}
     for item in walk(node):
@@ -45,7 +53,7 @@ def written_parameters(kernel: Func, wanted: Iterable[str]) -> frozenset[str]:
         known |= pointers
         pointers |= {base for pointer in pointers for base in bases.get(pointer, ())}
     parameters = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
-    return frozenset(parameters & pointers & set(wanted))
+    return frozenset(parameters & pointers)
 
 
 @lru_cache(maxsize=256)
