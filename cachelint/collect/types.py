@@ -76,6 +76,7 @@ class _Finder:
         self.methods = frozenset(name for spec in self.specs for name in (*spec.forward, *spec.backward, *spec.setup))
         self.backwards = frozenset(name for spec in self.specs for name in spec.backward)
         self.pattern = re.compile(rf"def[ \t]+(?:{'|'.join(sorted(self.methods))})\b")
+        self.counterpart = re.compile(rf"def[ \t]+(?:{'|'.join(sorted(self.backwards))})\b")
         self.decorators = frozenset(d.rpartition(".")[2] for spec in self.specs for d in spec.decorators)
 
     # -- classes -----------------------------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ class _Finder:
         """Whether a chunk may define a type: a method of some dialect, and either its counterpart or a base class."""
         if not self.pattern.search(chunk.text):
             return bool(self.decorators) and "@" in chunk.text and any(d in chunk.text for d in self.decorators)
-        if "backward" in chunk.text or "vjp" in chunk.text or "jvp" in chunk.text:
+        if self.counterpart.search(chunk.text):
             return True
         for match in _HEADER.finditer(chunk.text):
             for base in match[2].split(","):
