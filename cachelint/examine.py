@@ -150,7 +150,7 @@ class Job:
         except SourceError as error:
             return Record(path, digest, head=_line({"errors": [error.error]}))
         if not self.engine.wants(raw, self.settings):
-            return self._rejected(path, source)
+            return self._rejected(path, source, digest)
         self._sources[path] = source
         self.prepare()
         result = self._relabelled(self.engine.analyze(path, self._project, self.settings))
@@ -169,13 +169,13 @@ class Job:
         missing = {module_name(one) for one in result.missing}
         return Record(path, digest, deps, tuple(sorted(missing)), tuple(sorted(asked)), head, body)
 
-    def _rejected(self, path: str, source: Source) -> Record:
+    def _rejected(self, path: str, source: Source, digest: str) -> Record:
         """The record of a file that holds nothing to judge."""
         problems = (*source.problems, *self._syntax_error(source))
         outcome = suppress.apply((), source)
         if not problems and not outcome.kept:
-            return Record(path, source.digest, head=NOTHING, body=b"")
-        return Record(path, source.digest, head=_head(outcome, problems), body=b"")
+            return Record(path, digest, head=NOTHING, body=b"")
+        return Record(path, digest, head=_head(outcome, problems), body=b"")
 
     def _syntax_error(self, source: Source) -> tuple[FileError, ...]:
         return syntax_error(source, self.engine) if self.thorough else ()

@@ -56,8 +56,7 @@ class Source:
     """One file as it was read.
 
     ``path`` is the path to show (relative to the working directory, forward slashes), ``abspath`` the real one.
-    ``text`` has no byte order mark and its newlines are untouched. ``newline`` is the one most lines end with.
-    ``digest`` is the BLAKE2b digest of the raw bytes. ``exact`` is false for the rare codec whose text does not
+    ``text`` has no byte order mark and its newlines are untouched. ``exact`` is false for the rare codec whose text does not
     encode back to the same bytes; such a file is linted and never written. ``problems`` are the parts of a notebook
     that could not be read; the rest of it is in ``text``.
     """
@@ -68,11 +67,14 @@ class Source:
     text: str
     encoding: str
     bom: bool
-    newline: str
-    digest: str
     exact: bool = True
     notebook: Notebook | None = None
     problems: tuple[FileError, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """The digest of the raw bytes."""
+        return digest_of(self.raw)
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -175,7 +177,7 @@ def decode(raw: bytes, path: str, abspath: str) -> Source:
         line = len(_NEWLINE.findall(text, 0, null)) + 1
         raise _fail(path, line, "null byte in the source: this is not Python text")
     exact = encoding in ("utf-8", "iso-8859-1", "ascii") or _encodes_back(text, encoding, body)
-    return Source(path, abspath, raw, text, encoding, bom, dominant_newline(text), digest_of(raw), exact)
+    return Source(path, abspath, raw, text, encoding, bom, exact)
 
 
 def encode(source: Source, text: str) -> bytes:
@@ -244,16 +246,6 @@ def replace_file(target: str, content: bytes, mode: int | None = None, sync: boo
         raise
 
 
-def dominant_newline(text: str) -> str:
-    """The line end that most lines have; LF for a text without any."""
-    crlf = text.count("\r\n")
-    lone_cr = text.count("\r") - crlf
-    lone_lf = text.count("\n") - crlf
-    if crlf > lone_lf and crlf >= lone_cr:
-        return "\r\n"
-    return "\r" if lone_cr > lone_lf else "\n"
-
-
 def _decode_notebook(raw: bytes, path: str, abspath: str) -> Source:
     from cachelint.notebook import NotebookError, parse
 
@@ -264,7 +256,7 @@ def _decode_notebook(raw: bytes, path: str, abspath: str) -> Source:
     text = notebook.text
     problems = tuple(FileError(path, line, message) for line, message in notebook.problems)
     bom = raw.startswith(BOM)
-    return Source(path, abspath, raw, text, "utf-8", bom, "\n", digest_of(raw), True, notebook, problems)
+    return Source(path, abspath, raw, text, "utf-8", bom, True, notebook, problems)
 
 
 def _encoding(body: bytes, bom: bool, path: str) -> str:

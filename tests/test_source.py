@@ -17,7 +17,6 @@ from cachelint.source import (
     WriteRefused,
     decode,
     display_path,
-    dominant_newline,
     encode,
     load,
     read_bytes,
@@ -150,13 +149,6 @@ def test_lines_are_counted_as_python_does(blank: str) -> None:
 
 def test_only_newlines_end_lines() -> None:
     assert split_lines("a\x0cb\x1cc\u2028d\re\r\nf\n") == ("a\x0cb\x1cc\u2028d", "e", "f", "")
-
-
-def test_the_usual_newline() -> None:
-    assert dominant_newline("") == "\n"
-    assert dominant_newline("a\r\nb\r\nc\n") == "\r\n"
-    assert dominant_newline("a\rb\r") == "\r"
-    assert dominant_newline("a\nb\r\n") == "\n"
 
 
 def test_paths_are_shown_relative_with_forward_slashes() -> None:

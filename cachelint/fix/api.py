@@ -183,7 +183,7 @@ def _left(source: Source, why: str, line: int = 1) -> FileFix:
 
 
 def _failed(shown: str, path: str, error: FileError) -> FileFix:
-    source = Source(shown, path, b"", "", "utf-8", False, "\n", "")
+    source = Source(shown, path, b"", "", "utf-8", False)
     return FileFix(source, Fixed(""), error)
 
 

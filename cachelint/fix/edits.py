@@ -40,7 +40,11 @@ class Text:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.lines = [line for line in _NEWLINE.split(text) if line]
+        if "\r" in text:
+            self.lines = [line for line in _NEWLINE.split(text) if line]
+        else:
+            *whole, last = text.split("\n")
+            self.lines = [f"{line}\n" for line in whole] + ([last] if last else [])
 
     def column(self, line: int, offset: int) -> int:
         """A column in characters from one in UTF-8 bytes."""

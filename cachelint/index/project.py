@@ -8,6 +8,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 
 from cachelint.index.module import Binding, ClassInfo, Import, ModuleInfo
 
@@ -62,6 +63,7 @@ class Project:
         """For a constructor's node, its statements by the attribute that they set."""
         self.records: dict[int, tuple[dict[str, tuple[int, frozenset[str]]], frozenset[str], frozenset[str]]] = {}
         """For a record's node, its plain fields, with the paths that finding them used and missed."""
+        self._blob: tuple[bytes, list[int]] | None = None
         self._mentioning: dict[tuple[bytes, ...], list[str]] = {}
         self.used: set[str] = set()
         self.missed: set[str] = set()
@@ -89,6 +91,8 @@ class Project:
     def replace(self, module: ModuleInfo) -> None:
         """Put a new text of a file in the place of the old one; what was resolved through the old one is forgotten."""
         self._backward = None
+        self._blob = None
+        self._mentioning.clear()
         for known in (self.type_tests, self.init_assignments, self.records):
             known.clear()  # their keys are nodes of the old text, whose numbers may come again
         self.add(module)
@@ -284,14 +288,25 @@ class Project:
             self._backward = frozenset(own)
         return self._backward
 
+    def _joined(self) -> tuple[bytes, list[int]]:
+        """The bytes of all files behind one another, and where each ends: one search goes through them all."""
+        if self._blob is None:
+            parts = [self.raw(path) + b"\0" for path in self.files]
+            self._blob = b"".join(parts), list(accumulate(map(len, parts)))
+        return self._blob
+
     def mentioning(self, *words: bytes) -> list[str]:
         """The files whose bytes hold any of the words, searched once a process."""
         if words not in self._mentioning:
-            raw = self._raw
-            if len(words) == 1:
-                found = [path for path in self.files if words[0] in (raw(path) or b"")]
-            else:
-                found = [path for path in self.files if any(word in (raw(path) or b"") for word in words)]
+            blob, ends = self._joined()
+            hits: set[int] = set()
+            for word in words:
+                at = blob.find(word)
+                while at >= 0:
+                    number = bisect_right(ends, at)
+                    hits.add(number)
+                    at = blob.find(word, ends[number])
+            found = [self.files[number] for number in sorted(hits)]
             self._mentioning[words] = found
         return self._mentioning[words]
 
