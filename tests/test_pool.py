@@ -101,7 +101,7 @@ def test_every_item_is_dealt_once(weights: list[int], jobs: int, random: Random)
 
 
 def test_workers_keep_to_stretches_of_the_list() -> None:
-    deal = pool.Deal([1] * 960, 2)
+    deal = pool.Deal([1] * 1280, 2)
     last: list[int | None] = [None, None]
     own: list[list[int]] = [[], []]
     while deal:
@@ -109,7 +109,7 @@ def test_workers_keep_to_stretches_of_the_list() -> None:
             if deal:
                 items, last[worker] = deal.take(last[worker])
                 own[worker] += items
-    assert own == [list(range(480)), list(range(480, 960))]
+    assert own == [list(range(640)), list(range(640, 1280))]
 
 
 def test_the_heaviest_go_first() -> None:
