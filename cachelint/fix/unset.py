@@ -127,6 +127,10 @@ def _below(node: ast.AST, prefix: str) -> Iterator[tuple[str, _Uses]]:
 
 def _uses(node: ast.ClassDef) -> _Uses:
     uses = _Uses(frozenset(map(last_name, node.bases)))
+    for member in node.body:  # what the class itself binds is there, whatever its functions set
+        if isinstance(member, (ast.Assign, ast.AnnAssign)) and member.value is not None:
+            targets = member.targets if isinstance(member, ast.Assign) else [member.target]
+            uses.stored |= {target.id for target in targets if isinstance(target, ast.Name)}
     left = [member for member in node.body if isinstance(member, _FUNCTION)]
     while True:
         ready = [f for f in left if f.name in _MAINS or not _is_static(f) or f.name in uses.helpers]
