@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from cachelint.checks import Rule, TypeContext
+from cachelint.checks.never_set import never_set
 from cachelint.checks.support import complete, facts, statements
 from cachelint.collect.log import Exit, Path, Read, ReceiverLog, Write
 from cachelint.index.walk import walk
@@ -34,6 +35,12 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     """Fields that one return of forward leaves surely set and another does not. One finding for each way out."""
     analysis = context.analysis
     log, unit = analysis.log, analysis.unit
+    for read in never_set(context):
+        yield context.at(
+            rule,
+            read.node,
+            f"`{read.field}` is read here, and neither forward nor any other code sets it: an AttributeError in backward",
+        )
     if not log.branches or unit.trainer or not complete(analysis):
         return
     instance = unit.dialect.name in ("layer", "graph-node")

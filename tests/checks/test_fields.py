@@ -232,6 +232,43 @@ def test_paths_that_leave_a_field_unset(find: Find, forward: str, backward: str,
     assert len(find(source, "CL203")) == expected
 
 
+@pytest.mark.parametrize(
+    ("body", "backward", "expected"),
+    [
+        ("", "return grad * ctx.factor, None", 1),
+        ("", "if ctx.needs_input_grad[0]:\n    grad = grad * ctx.factor\nreturn grad, None", 1),
+        ("", "return grad * getattr(ctx, 'factor', 1), None", 0),
+        ("", "try:\n    grad = grad * ctx.factor\nexcept AttributeError:\n    pass\nreturn grad, None", 0),
+        ("unseen.keep(ctx)", "return grad * ctx.factor, None", 0),
+        ("ctx.__dict__.update(factor=2)", "return grad * ctx.factor, None", 0),
+        ("setattr(ctx, name, 2)", "return grad * ctx.factor, None", 0),
+        ("", "return grad * ctx._factor, None", 0),
+        ("", "ctx.factor = 2\nreturn grad * ctx.factor, None", 0),
+    ],
+    ids=["never", "in a branch", "getattr", "caught", "handed away", "by the dictionary", "under a computed name", "private",
+         "set by backward"],
+)  # fmt: skip
+def test_a_field_that_nothing_sets(find: Find, body: str, backward: str, expected: int) -> None:
+    source = "import unseen\n\n" + function((body + "\nreturn x * 2").strip(), backward)
+    assert len(find(source, "CL203")) == expected
+
+
+@pytest.mark.parametrize(
+    "setter",
+    [
+        "def prepare(node):\n    node.factor = 2\n",
+        "FIELDS = ('factor', 'x')\n",
+        "class Base(unseen.Function):\n    pass\n",
+    ],
+    ids=["from outside", "by its name", "a base out of sight"],
+)
+def test_a_field_that_other_code_may_set(find: Find, setter: str) -> None:
+    source = "import unseen\n\n" + setter + "\n" + function("return x * 2", "return grad * ctx.factor, None")
+    if "Base" in setter:
+        source = source.replace("class F(torch.autograd.Function)", "class F(Base, torch.autograd.Function)")
+    assert find(source, "CL203") == []
+
+
 def test_several_fields_of_one_way_out_are_one_finding(find: Find) -> None:
     source = function(
         "if mean:\n    ctx.a = 1\n    ctx.b = 2\nreturn x",
