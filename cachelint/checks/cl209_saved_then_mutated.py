@@ -48,6 +48,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     log = analysis.log
     if not log.mutations and not log.launches:
         return
+    yield from _in_backward(context, rule)
     kept = list(_kept(context, log))
     if not kept:
         return
@@ -80,6 +81,48 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
                 "values, and inside forward no check notices it",
             )
             break
+
+
+def _in_backward(context: TypeContext, rule: Rule) -> Iterator[Finding]:
+    """Edits of backward on what it took out of ``saved_tensors``, where nothing notices or others hold the tensor too.
+
+    An operator of PyTorch on an intermediate that only this node saved is an error in the second backward, no more.
+    """
+    log, unit = context.analysis.log, context.analysis.unit
+    if unit.dialect.name not in ("torch-function", "torch-library"):
+        return
+    saved = {
+        next(iter(value.roots))
+        for save in log.saves
+        for value in save.values
+        if save.phase == "forward"
+        and value.kinds & DEVICE
+        and value.ref is None
+        and len(own_roots(value)) == 1 == len(value.roots)
+        and "copy?" not in value.tags
+    }
+    if not saved:
+        return
+    inputs = {f"p:{name}" for name in context.analysis.parameters}
+    reported: set[str] = set()
+    for edit in sorted(_edits(log, frozenset(saved), "backward"), key=lambda edit: edit.order):
+        value = edit.value
+        if not value.roots.isdisjoint(reported) or edit.file != unit.module.path or value.ref is not None:
+            continue
+        if len(value.roots) != 1 or "copy?" in value.tags or "foreign" in value.tags:
+            continue
+        if not (own_roots(value) & inputs or edit.how.startswith("the kernel ") or "data" in value.tags):
+            continue
+        reported |= value.roots
+        subject = (
+            f"`{edit.name}` holds a tensor that forward saved, and" if edit.name else "a tensor that forward saved"
+        )
+        yield context.at(
+            rule,
+            edit.node,
+            f"{subject} is changed in place here ({edit.how}): a second backward, and whoever else holds it, gets the changed "
+            "values. Work out of place, or clone first",
+        )
 
 
 def _follows(keep: _Kept, event: Mutation | Launch) -> bool:
@@ -116,12 +159,12 @@ def _written_again(field: str, order: int, log: ReceiverLog) -> bool:
     return any(w.field == field and w.order > order and w.phase == "forward" and not w.path for w in log.writes)
 
 
-def _edits(log: ReceiverLog, wanted: frozenset[str]) -> Iterator[_Edit]:
+def _edits(log: ReceiverLog, wanted: frozenset[str], phase: str = "forward") -> Iterator[_Edit]:
     for mutation in log.mutations:
-        if mutation.phase == "forward" and mutation.value.roots & wanted:
+        if mutation.phase == phase and mutation.value.roots & wanted:
             yield _edit(mutation, mutation.value, mutation.how, edited(mutation.node))
     for launch in log.launches:
-        if launch.phase != "forward" or not any(value.roots & wanted for _, value in launch.values):
+        if launch.phase != phase or not any(value.roots & wanted for _, value in launch.values):
             continue
         given = {name: value for name, value in launch.values if value.roots & wanted}
         written = written_parameters(launch.func, given)

@@ -46,7 +46,20 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
 
 
 def _incoming(value: Value) -> bool:
-    return "grad" in value.roots and "copy?" not in value.tags and value.ref is None
+    return "grad" in value.roots and value.ref is None and ("copy?" not in value.tags or _only_laid_out(value))
+
+
+def _only_laid_out(value: Value) -> bool:
+    """Whether all that may have copied it is a call like `contiguous`, which gives back the same tensor as a rule."""
+    links = value.why.chain(_LINKS) if value.why is not None else []
+    steps = [link.text.partition(":")[0] for link in links if "or a copy of it" in link.text]
+    return bool(steps) and len(links) < _LINKS and all(step.rpartition(".")[2] in _LAYOUT for step in steps)
+
+
+_LINKS = 8
+_LAYOUT = frozenset(
+    "contiguous reshape flatten view view_as reshape_as t transpose permute squeeze unsqueeze detach".split()
+)
 
 
 def _message(name: str, how: str) -> str:

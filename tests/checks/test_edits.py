@@ -90,7 +90,53 @@ def test_a_layer_that_edits_its_input_after_keeping_it(find: Find) -> None:
     assert find(source, "CL209") == ["x += 1"]
 
 
+KERNEL = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def double(source, sink, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(sink + at, tl.load(source + at) * 2)
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "expected"),
+    [
+        ("ctx.save_for_backward(x)\nreturn x * x", "(x,) = ctx.saved_tensors\nx.mul_(2)\nreturn grad * x, None", 1),
+        ("ctx.save_for_backward(x)\nreturn x * x", "(x,) = ctx.saved_tensors\nx.mul_(2)\nx.add_(grad)\nreturn x, None", 1),
+        ("ctx.save_for_backward(x)\nreturn x * x", "(x,) = ctx.saved_tensors\nx = x.clone()\nx.mul_(2)\nreturn grad * x, None", 0),
+        ("ctx.save_for_backward(x.clone())\nreturn x * x", "(x,) = ctx.saved_tensors\nx.mul_(2)\nreturn grad * x, None", 0),
+        ("y = x.exp()\nctx.save_for_backward(y)\nreturn y", "(y,) = ctx.saved_tensors\ny.mul_(grad)\nreturn y, None", 0),
+        ("y = x.exp()\nctx.save_for_backward(y)\nreturn y", "(y,) = ctx.saved_tensors\ndouble[(1,)](grad, y, 8)\nreturn y, None", 1),
+        ("y = x.exp()\nctx.save_for_backward(y)\nreturn y",
+         "(y,) = ctx.saved_tensors\ndouble[(1,)](y, grad.clone(), 8)\nreturn grad, None", 0),
+    ],
+    ids=["an input", "twice is once", "a copy", "a copy was saved", "an intermediate: the engine refuses", "by a kernel", "only read"],
+)  # fmt: skip
+def test_edits_of_what_was_saved_in_backward(find: Find, forward: str, backward: str, expected: int) -> None:
+    assert len(find(KERNEL + function(forward, backward), "CL209")) == expected
+
+
 # ---- CL220
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        ("double[(1,)](x, x, 8)\nreturn x", 1),
+        ("y = x.view(-1)\ndouble[(1,)](w, y, 8)\nreturn x", 1),
+        ("y = torch.empty_like(x)\ndouble[(1,)](x, y, 8)\nreturn y", 0),
+        ("double[(1,)](x, x, 8)\nctx.mark_dirty(x)\nreturn x", 0),
+        ("double[(1,)](x, x, 8)\nreturn x * 1", 0),
+        ("double[(1,)](x, x.contiguous(), 8)\nreturn x", 0),
+    ],
+    ids=["itself", "through a view", "a new tensor", "marked", "not returned", "maybe a copy"],
+)
+def test_inputs_that_a_kernel_stores_to(find: Find, forward: str, expected: int) -> None:
+    assert len(find(KERNEL + function(forward, "return grad, None"), "CL220")) == expected
 
 
 @pytest.mark.parametrize(

@@ -162,12 +162,15 @@ def test_forward_without_a_receiver_has_one_input_more(find: Find) -> None:
 @pytest.mark.parametrize(
     ("backward", "expected"),
     [
-        ("grad.reshape(-1).mul_(2)\nreturn grad, None", 0),
+        ("grad.reshape(-1).mul_(2)\nreturn grad, None", 1),
         ("flat = grad.transpose(0, 1)\nflat += 1\nreturn grad, None", 1),
         ("torch.mul(grad, 2, out=grad)\nreturn grad, None", 1),
         ("torch.mul(grad, 2, out=torch.empty_like(grad))\nreturn grad, None", 0),
         ("torch.distributed.all_reduce(grad)\nreturn grad, None", 0),
-        ("grad = grad.contiguous()\ngrad.mul_(2)\nreturn grad, None", 0),
+        ("grad = grad.contiguous()\ngrad.mul_(2)\nreturn grad, None", 1),
+        ("if not grad.is_contiguous():\n    grad = grad.contiguous()\ngrad.mul_(2)\nreturn grad, None", 1),
+        ("grad = grad.contiguous().to(torch.float32)\ngrad.mul_(2)\nreturn grad, None", 0),
+        ("grad = grad.contiguous().clone()\ngrad.mul_(2)\nreturn grad, None", 0),
         ("grad = grad.to(torch.float32)\ngrad.mul_(2)\nreturn grad, None", 0),
         ("out = torch.zeros_like(grad)\nout.copy_(grad)\nreturn out, None", 0),
         ("if ctx.flag:\n    grad = grad * 2\nelse:\n    grad.mul_(2)\nreturn grad, None", 1),
