@@ -313,6 +313,9 @@ class Library:
             return replace(made, cost=RANDOM)
         if category == "collective":
             return self.made(node, f"{name}: a collective", everything, floor=COLLECTIVE, kinds=DEVICE)
+        if name == "replace" and isinstance(first.ref, Inst):
+            changed = Inst(first.ref.info, {**first.ref.attrs, **kwargs}, first.ref.built_here)
+            return replace(first, param=None, ref=changed)
         if category == "container":
             return self.contain(everything, node)
         if category == "element":

@@ -342,3 +342,16 @@ def test_a_copy_of_a_container_is_one(call: str) -> None:
     body = f"states = dict(a=x @ x, b=x @ w)\nctx.states = {call}(states)\nreturn x"
     field = judged(function(body, "states", "x: Tensor, w: Tensor", "import copy"))["states"]
     assert (field.cls.value, field.rule) == ("SAVE", "CL106")
+
+
+def test_a_copy_of_a_record_has_what_it_is_told() -> None:
+    module = """
+    import dataclasses
+    @dataclasses.dataclass
+    class Layout:
+        offsets: Tensor
+        count: int
+    """
+    body = "ctx.layout = dataclasses.replace(layout, offsets={})\nreturn x"
+    assert of(body.format("None"), "layout", "x: Tensor, layout: Layout", module) == {"layout": "SAFE"}
+    assert of(body.format("x @ x"), "layout", "x: Tensor, layout: Layout", module) == {"layout": "SAVE"}
