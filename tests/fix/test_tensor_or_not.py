@@ -103,3 +103,39 @@ def test_the_numbers_stay_and_ctx_holds_no_tensor(case: str, monkeypatch: pytest
 def test_before_the_fix_ctx_holds_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the test above can fail."""
     assert outcome("a sum", False, monkeypatch)[1] != []
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("kind", ["Rows", "MaybeRows"])
+def test_records_come_back_whole(kind: str, weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def numbers(after: bool) -> tuple[list[Tensor | None], Any]:
+        module = types.ModuleType("program")
+        monkeypatch.setitem(sys.modules, "program", module)
+        text = (DATA / "fix" / f"record{'.fixed' if after else ''}.py").read_text()
+        exec(compile(text, "program.py", "exec"), module.__dict__)
+        offsets = torch.arange(9, dtype=torch.float64).reshape(3, 3)
+        layout = module.Layout(offsets, weights=offsets + 1 if weighted else None)
+        arguments = [x(), x(1), layout, 0.5] if kind == "Rows" else [x(), layout]
+        output = getattr(module, kind).apply(*arguments)
+        held = output.grad_fn.layout
+        leaves = [a for a in arguments if isinstance(a, Tensor)]
+        grads = torch.autograd.grad(output, leaves, torch.ones_like(output), retain_graph=True)
+        again = torch.autograd.grad(output, leaves, torch.ones_like(output))
+        assert layout.offsets is offsets
+        return [output.detach(), *grads, *again], held
+
+    before, _ = numbers(after=False)
+    after, held = numbers(after=True)
+    assert all(map(same, before, after))
+    assert held.offsets is None
+    assert held.name == "rows"
+
+
+def test_no_record_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("program")
+    monkeypatch.setitem(sys.modules, "program", module)
+    exec(compile((DATA / "fix" / "record.fixed.py").read_text(), "program.py", "exec"), module.__dict__)
+    output = module.MaybeRows.apply(x())
+    assert same(
+        torch.autograd.grad(output.sum(), output.grad_fn.next_functions[0][0].variable)[0], torch.ones_like(x())
+    )

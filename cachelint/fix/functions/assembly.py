@@ -5,19 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cachelint.fix.edits import Claim, Edit, Plan
-from cachelint.fix.functions import containers
+from cachelint.fix.functions import containers, records
 from cachelint.fix.functions.backward import Reader
 from cachelint.fix.functions.containers import Shape
 from cachelint.fix.functions.fields import CannotPlan, Field
 from cachelint.fix.functions.forward import Placement, Site, Slot
 from cachelint.fix.functions.helpers import Helpers
-from cachelint.fix.functions.names import Kinds, import_of, tensor_class
+from cachelint.fix.functions.names import Kinds, import_of, imported, tensor_class
 from cachelint.fix.functions.recompute import Recompute
+from cachelint.fix.functions.records import Record
 from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine
 from cachelint.fix.functions.slices import Slice
+from cachelint.infer.values import Inst
 from cachelint.model import Applicability
 
 if TYPE_CHECKING:
@@ -46,8 +49,8 @@ class Assembly(Helpers, Recompute):
         self.sites = self.find_sites()
         self.channels = self.find_channels()
         self.notes: list[str] = []
-        self.imports = ""
-        """A library that the file has to import."""
+        self.imports: set[str] = set()
+        """The modules that the file has to import."""
 
     def plan(self) -> Plan:
         """The plan for all fields."""
@@ -64,8 +67,8 @@ class Assembly(Helpers, Recompute):
             edits += site.finish()
         for reader in self.readers():
             edits += reader.finish()
-        if self.imports:
-            edits.append(import_of(self.family.file.module, self.imports, self.family.routines[0].node, self.text))
+        for name in sorted(self.imports):
+            edits.append(import_of(self.family.file.module, name, self.family.routines[0].node, self.text))
         findings = tuple(f for item in self.fields for f in item.findings)
         scope = tuple(self.text.span(routine.node) for routine in self.family.routines)
         return Plan(
@@ -90,7 +93,7 @@ class Assembly(Helpers, Recompute):
 
     def describe(self, slices: dict[str, Slice]) -> str:
         """What the plan does, in a line."""
-        mixed = {name for name, shape in self.shapes.items() if shape.mixed}
+        mixed = {name for name, shape in self.shapes.items() if shape.mixed} | self.records.keys()
         split = [f"`{item.name}`" for item in self.fields if item.split and not item.container]
         boxes = [f"`{item.name}`" for item in self.fields if item.name in mixed]
         rest = [item for item in self.fields if item.name not in slices and item.name not in mixed]
@@ -198,7 +201,12 @@ class Assembly(Helpers, Recompute):
         for channel in self.channels:
             channel.fields.sort(key=lambda item: first.get(item.name, (0, 0)))
         self.shapes: dict[str, Shape] = {}
+        self.records: dict[str, Record] = {}
         for item in self.fields:
+            if isinstance(item.value.ref, Inst):
+                if len(self.sites) != 1 or len(self.channels) != 1:
+                    raise CannotPlan("several forwards, or jvp as well, have to do with it", "object", item.name)
+                self.records[item.name] = records.record_of(item, self.family.file.project)
             if item.container:
                 if len(self.sites) != 1:
                     raise CannotPlan("several forwards build it", "several containers", item.name)
@@ -289,19 +297,25 @@ class Assembly(Helpers, Recompute):
                     own[item.name] = [Slot("None", item.name)]
                     if item.split:
                         site.counts.append(f"{site.routine.receiver}.{item.name} = None")
+                elif item.name in self.records:
+                    record = self.records[item.name]
+                    record.replace = self.function(site, "dataclasses", "replace")
+                    records.take_out(record, site, place)
+                    own[item.name] = record.slots
                 elif item.container:
                     shape = shapes[item.name]
                     only = self.tensor_class(site) if shape.mixed else ""
                     containers.take_apart(shape, site, place, attributes, only)
                     own[item.name] = shape.slots
                     if self.counted and shape.mixed:
-                        stays = f"{site.routine.receiver}.{item.name}"
-                        self.count(site, item.name, f"{stays} or ()" if shape.optional else stays, attributes)
+                        rest = f"{site.routine.receiver}.{item.name}"
+                        self.count(site, item.name, f"{rest} or ()" if shape.optional else rest, attributes)
                     elif self.counted and shape.parts is None:
                         self.count(site, item.name, own[item.name][0].code, attributes)
                 else:
                     only = self.tensor_class(site) if item.split else ""
-                    own[item.name] = [Slot(site.local(item.name, place, only=only), item.name, only=only)]
+                    stays = partial(_unless, only) if only else None
+                    own[item.name] = [Slot(site.local(item.name, place, stays=stays), item.name, only=only)]
             codes = {slot.code for items in own.values() for slot in items if not slot.only}
             for name, found in slices.items():
                 self.keep_hosts(site, name, found, attributes)
@@ -332,8 +346,35 @@ class Assembly(Helpers, Recompute):
             return found
         if library in site.routine.flow.used or self.family.file.project.resolve(self.family.file.module, library):
             raise CannotPlan(f"`{library}` means something else in {site.routine.name}", "name taken")
-        self.imports = library
+        self.imports.add(library)
         return f"{library}.Tensor"
+
+    def function(self, site: Site, module: str, name: str) -> str:
+        """The code for a function of the standard library, in forward and in backward. Raises CannotPlan."""
+        flows = [site.flow, *(reader.flow for reader in self.readers())]
+        found = {imported(self.family.file, flow, f"{module}.{name}", module) for flow in flows}
+        if len(found) == 1 and None not in found:
+            return str(found.pop())
+        used = any(module in flow.used for flow in flows)
+        if used or found != {None} or self.family.file.project.resolve(self.family.file.module, module):
+            raise CannotPlan(f"`{module}` means something else in {site.routine.name}", "name taken")
+        self.imports.add(module)
+        return f"{module}.{name}"
+
+    def put_back(self, reader: Reader, record: Record, bound: dict[str, str]) -> list[str]:
+        """Write the backward side of an object; the names to unpack its tensors to."""
+        key = record.item.name
+        if not reader.routine.of("load", key) and not self.read_below(reader, key):
+            reader.replace(key, key)
+            return ["_"] * len(record.slots)
+        names: list[str] = []
+        for slot in record.slots:
+            names.append(reader.flow.fresh(slot.name, (*reader.taken, key)))
+            reader.taken.add(names[-1])
+        local = reader.bind(key)
+        bound[key] = local
+        reader.lines.append(records.put_back(record, reader.routine.receiver, names, local))
+        return names
 
     def count(self, site: Site, name: str, local: str, attributes: set[str]) -> None:
         """Keep the length of a run on ctx."""
@@ -402,6 +443,8 @@ class Assembly(Helpers, Recompute):
                     reader.taken.add(local)
                     inputs[key[1:]] = local
                     names.append(local)
+                elif key in self.records:
+                    names += self.put_back(reader, self.records[key], bound)
                 elif by_name[key].container:
                     own = containers.put_together(shapes[key], reader, self.read_below(reader, key))
                     if key in reader.whole:
@@ -433,3 +476,8 @@ class Assembly(Helpers, Recompute):
                 reader.counted(names, counts, read, saved_before)
             else:
                 reader.unpack(names, self.fronts[channel.api], read, saved_before)
+
+
+def _unless(kind: str, local: str) -> str:
+    """A value where it is not of a class, else None."""
+    return f"None if isinstance({local}, {kind}) else {local}"

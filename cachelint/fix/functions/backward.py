@@ -209,8 +209,19 @@ class Reader:
 
     def extend(self, targets: Sequence[ast.Tuple | ast.List], names: Sequence[str], front: bool) -> None:
         """Add names to the present unpackings."""
+        text = self.text
         for target in targets if names else ():
-            self.edits.append(Extend(self.text.span(target), tuple(names), front))
+            statement = self.flow.statement(target)
+            span = text.span(statement)
+            line = text.lines[span.line - 1]
+            long = span.line == span.end_line and len(line.rstrip()) + len(", ".join(names)) + 2 > WIDTH
+            if not long or "#" in line or ";" in line or not isinstance(statement, ast.Assign):
+                self.edits.append(Extend(text.span(target), tuple(names), front))
+                continue
+            old = [text.source(element) for element in target.elts]
+            every = [*names, *old] if front else [*old, *names]
+            head = laid_out("(", every, f") = {text.source(statement.value)}", span.column)
+            self.edits.append(Rewrite(span, (head,)))
 
     def reads_after(self, index: int) -> bool:
         """Whether every read of a moved field comes behind the statement of the body at ``index``."""

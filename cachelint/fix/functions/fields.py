@@ -42,6 +42,11 @@ class Field:
         """Whether it is a list, tuple or dict."""
         return isinstance(self.value.ref, Seq)
 
+    @property
+    def plain(self) -> bool:
+        """Whether it surely is one tensor or None."""
+        return not isinstance(self.value.ref, (Seq, Inst)) and not self.split
+
 
 _BY_RULE = {
     "CL107": (
@@ -81,7 +86,7 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
             split = "it comes out of a mixed list or of unknown code, and backward does nothing that only tensors can"
         if not split and value.kinds & NONE:
             split = "it is a container on some paths and None on others"
-    else:
+    elif not isinstance(value.ref, Inst):
         split = _split(value, name)
         thin = value.sure != HIGH or _told_by_callers(value)
         if not split and thin and not value.ref and not _used_as_tensor(name, routines, value):
@@ -95,8 +100,8 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
     for routine in routines:
         if routine.roles & {BACKWARD, JVP}:
             for load in routine.of("load", name):
-                _check_identity(load, routine, name)
-    recompute = not split and all(f.code == "CL102" for f in findings)
+                _check_identity(load, routine, name, isinstance(value.ref, Inst))
+    recompute = not split and not isinstance(value.ref, Inst) and all(f.code == "CL102" for f in findings)
     return Field(name, tuple(findings), value, recompute, split)
 
 
@@ -273,13 +278,6 @@ def _value(name: str, scopes: Sequence[Scope]) -> Value | None:
 
 def _split(value: Value, name: str) -> str:
     """Why a value need not be a tensor, empty where it is one; raises CannotPlan where it holds memory in another way."""
-    if isinstance(value.ref, Inst):
-        raise CannotPlan(
-            f"it is an object of class {value.ref.info.name} that owns tensors: only lists, tuples and dicts are "
-            "taken apart",
-            "object",
-            name,
-        )
     if value.why is not None and any("numpy" in link.text for link in value.why.chain()):
         raise CannotPlan("it is an array of NumPy, and only tensors may be saved", "an array", name)
     if value.why is not None and any(_generator_state(link.text) for link in value.why.chain()):
@@ -373,8 +371,9 @@ _PLAIN = frozenset(
 )
 
 
-def _check_identity(load: Use, routine: Routine, name: str) -> None:
-    """Refuse where backward relies on the very Python object: saved-tensor hooks give back a plain copy."""
+def _check_identity(load: Use, routine: Routine, name: str, record: bool) -> None:
+    """Refuse where backward relies on the very Python object: saved-tensor hooks give back a plain copy. A record has
+    attributes of its own."""
     flow = routine.flow
     for node in _followed(flow, [load.node]):
         parent = flow.parents.get(node)
@@ -383,9 +382,9 @@ def _check_identity(load: Use, routine: Routine, name: str) -> None:
             in_place = parent.attr.endswith("_") and not parent.attr.startswith("_")
             container_method = parent.attr in _CONTAINER
             if (
-                parent.attr in _IDENTITY
+                (parent.attr in _IDENTITY and not record)
                 or isinstance(parent.ctx, ast.Store)
-                or not (known or in_place or container_method)
+                or not (known or in_place or container_method or record)
             ):
                 raise CannotPlan(
                     f"backward uses `{parent.attr}` of the object itself (line {node.lineno}), which saved-tensor hooks do "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cachelint.fix.edits import WIDTH, After, Before, Edit, Extend, Replace, Rewrite, Span, Text, laid_out
@@ -228,25 +228,24 @@ class Site:
         )
         return known and len(parent.body) > 1 and not flow.bindings.get(pair.value.id)  # type: ignore[union-attr]
 
-    def local(self, name: str, place: Placement, empty: str = "None", only: str = "") -> str:
-        """Turn a field into a local of forward; its name. ``empty`` is its value where a path does not set it. With
-        ``only`` the attribute keeps what is not of that class."""
+    def local(self, name: str, place: Placement, empty: str = "None", stays: Callable[[str], str] | None = None) -> str:
+        """Turn a field into a local of forward; its name. ``empty`` is its value where a path does not set it.
+        ``stays`` gives what the attribute keeps of the local, if it keeps something."""
         direct = self.direct(name, place)
         if direct is not None:
             (pair,) = self.pairs(name)
-            rest = f"None if isinstance({direct}, {only}) else {direct}"
-            if only and self.always(pair):
+            if stays is not None and self.always(pair) and "\n" not in stays(direct):
                 assert pair.value is not None
-                self.edits.append(Replace(self.text.span(pair.value), rest))
+                self.edits.append(Replace(self.text.span(pair.value), stays(direct)))
             else:
                 self.drop(pair)
-                if only:
-                    self.counts.append(f"{self.routine.receiver}.{name} = {rest}")
+                if stays is not None:
+                    self.counts.append(f"{self.routine.receiver}.{name} = {stays(direct)}")
             self.replace_loads(name, direct)
             return direct
         local = self._local(name, place, empty)
-        if only:
-            self.counts.append(f"{self.routine.receiver}.{name} = None if isinstance({local}, {only}) else {local}")
+        if stays is not None:
+            self.counts.append(f"{self.routine.receiver}.{name} = {stays(local)}")
         return local
 
     def always(self, pair: Pair) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,15 +17,23 @@ from cachelint.index.project import Project
 def tensor_class(file: FileContext, flow: Flow, library: str) -> str | None:
     """The code for ``torch.Tensor`` in a function, by what the module imports; None where it imports neither the
     class nor the library."""
-    wanted = {library: f"{library}.Tensor", f"{library}.Tensor": ""}
+    return imported(file, flow, f"{library}.Tensor", library)
+
+
+def imported(file: FileContext, flow: Flow, wanted: str, library: str) -> str | None:
+    """The code for a member of a library in a function, None where the module imports neither of the two."""
     for statement in _imports(file.module):
         for alias in statement.names:
             name = alias.asname or alias.name.partition(".")[0]
             if name in flow.parameters or name in flow.bindings:
                 continue
             found = file.project.resolve(file.module, name)
-            if found is not None and found.binding is None and found.module is None and found.dotted in wanted:
-                return f"{name}.Tensor" if wanted[found.dotted] else name
+            if found is None or found.binding is not None or found.module is not None:
+                continue
+            if found.dotted == wanted:
+                return name
+            if found.dotted == library:
+                return f"{name}.{wanted.rpartition('.')[2]}"
     return None
 
 
@@ -39,18 +48,36 @@ def _imports(module: ModuleInfo) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 def import_of(module: ModuleInfo, name: str, above: FunctionNode, text: Text) -> Edit:
-    """The edit that imports a library: behind the last import of the module's own body above a function."""
-    last: ast.stmt | None = None
+    """The edit that imports a library: among the imports of the module's own body above a function, those of the
+    standard library before the others."""
     first: ast.stmt | None = None
+    imports: list[ast.stmt] = []
     for chunk in module.chunks:
         for statement in module.statements(chunk):
             first = first or statement
             if isinstance(statement, (ast.Import, ast.ImportFrom)) and statement.lineno < above.lineno:
-                last = statement
+                imports.append(statement)
     line = (f"import {name}",)
-    if last is not None:
-        return After(text.span(last), line)
-    return Before(text.span(first if first is not None else above), line)
+    own = [s for s in imports if _is_standard(s)]
+    others = [s for s in imports if s not in own]
+    if name not in sys.stdlib_module_names:
+        place = imports[-1] if imports else None
+        return After(text.span(place), line) if place is not None else Before(text.span(first or above), line)
+    plain = [s for s in own if isinstance(s, ast.Import) and s.names[0].name < name]
+    if plain or own:
+        before = plain[-1] if plain else None
+        if before is None:
+            rest = [s for s in own if not (isinstance(s, ast.ImportFrom) and s.module == "__future__")]
+            return Before(text.span(rest[0]), line) if rest else After(text.span(own[-1]), ("", *line))
+        return After(text.span(before), line)
+    return Before(text.span(others[0] if others else first or above), line)
+
+
+def _is_standard(node: ast.stmt) -> bool:
+    """Whether an import is one of the standard library."""
+    if isinstance(node, ast.ImportFrom):
+        return not node.level and (node.module or "").partition(".")[0] in sys.stdlib_module_names
+    return isinstance(node, ast.Import) and node.names[0].name.partition(".")[0] in sys.stdlib_module_names
 
 
 @dataclass(frozen=True)

@@ -43,25 +43,17 @@ class Recompute:
         candidates: dict[str, tuple[ast.expr, ast.stmt]] = {}
         for item in self.fields:
             pairs = site.pairs(item.name)
-            if (
-                item.recompute
-                and not item.container
-                and len(pairs) == 1
-                and pairs[0].plain
-                and pairs[0].value is not None
-            ):
+            if item.recompute and item.plain and len(pairs) == 1 and pairs[0].plain and pairs[0].value is not None:
                 candidates[item.name] = (pairs[0].value, pairs[0].statement)
         for item in self.fields:
-            if item.name not in candidates and not item.container and not item.split:
+            if item.name not in candidates and item.plain:
                 direct = site.direct(item.name, place)
                 if direct is not None:
                     saved.add(direct)
         slicer = self.slicer(site, reader)
         kept = self.kept_hosts(site)
         fields: dict[str, tuple[ast.expr, ast.stmt] | None] = dict.fromkeys(kept)
-        fields.update(
-            {item.name: candidates.get(item.name) for item in self.fields if not item.container and not item.split}
-        )
+        fields.update({item.name: candidates.get(item.name) for item in self.fields if item.plain})
         slicer.fields = fields
         chosen: dict[str, Slice] = {}
         while True:

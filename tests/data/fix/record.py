@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass
+class Layout:
+    """What both passes know of the rows."""
+
+    offsets: torch.Tensor | None
+    name: str = "rows"
+    weights: torch.Tensor | None = None
+
+    @property
+    def known(self) -> bool:
+        return self.offsets is not None
+
+
+def spread(x, layout: Layout):
+    y = x * layout.weights if layout.weights is not None else x
+    return y + layout.offsets if layout.known else y
+
+
+class Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, layout: Layout, scale: float):
+        ctx.save_for_backward(x, w)
+        ctx.layout = layout
+        ctx.scale = scale
+        return spread(x * w, layout) * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        g = spread(g * ctx.scale, ctx.layout)
+        return g * w, g * x, None, None
+
+
+class MaybeRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, layout: Layout | None = None):
+        ctx.layout = layout
+        return x.sin() if layout is None else spread(x.sin(), layout)
+
+    @staticmethod
+    def backward(ctx, g):
+        layout = ctx.layout
+        if layout is not None and layout.name == "none":
+            return g * math.pi, None
+        return g if layout is None else spread(g, layout), None
