@@ -14,6 +14,7 @@ from cachelint.checks import FileContext
 from cachelint.collect.log import Write
 from cachelint.index.module import ModuleInfo
 from cachelint.index.walk import last_name, walk
+from cachelint.infer.values import NONE
 
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -34,7 +35,9 @@ def _by_events(before: FileContext, after: FileContext) -> str:
     was = {context.report.type: _written(context.analysis.log.writes) for context in before.types}
     for context in after.types:
         log = context.analysis.log
-        lost = was.get(context.report.type, set()) - _written(log.writes)
+        # What the constructor makes (a keeper of the value, say) is there for good.
+        made = {name for name, value in log.initial.items() if value.kinds != NONE}
+        lost = was.get(context.report.type, set()) - _written(log.writes) - made
         for read in log.reads:
             if read.phase == "backward" and read.field in lost:
                 if any(w.field == read.field and w.phase == "backward" and w.order < read.order for w in log.writes):
