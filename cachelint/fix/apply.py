@@ -231,7 +231,8 @@ class _State:
         except RecursionError:
             self.restore()
             return "it is nested too deeply to be rewritten"
-        why = _worse(seen.findings, after.findings, mended) or left_unset(seen.file, after.file)
+        # What is left unset says more than the finding that it gives rise to.
+        why = left_unset(seen.file, after.file) or _worse(seen.findings, after.findings, mended)
         if why:
             self.restore()
             return why
