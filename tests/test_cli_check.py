@@ -238,6 +238,15 @@ def test_options_that_exclude_each_other(
     assert (project / "ops.py").read_text() == OPS
 
 
+def test_an_excluded_file_that_is_named_is_skipped_where_that_is_forced(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check("--extend-exclude", "ops.py", "ops.py") == 1
+    capsys.readouterr()
+    assert check("--extend-exclude", "ops.py", "--force-exclude", "ops.py") == 0
+    assert capsys.readouterr().out == ""
+
+
 def test_watch_runs_again_when_a_file_changes(project: Path) -> None:
     command = [sys.executable, "-m", "cachelint", "check", "--watch", "--output-format", "concise"]
     process = subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -24,6 +24,7 @@ class Scope:
     exclude: tuple[str, ...]
     extend_exclude: tuple[str, ...]
     gitignore: bool
+    force_exclude: bool
     jobs: int
     cache: bool
     cache_dir: str | None
@@ -39,6 +40,8 @@ class Scope:
             found["extend-exclude"] = self.extend_exclude
         if not self.gitignore:
             found["respect-gitignore"] = False
+        if self.force_exclude:
+            found["force-exclude"] = True
         if self.cache_dir:
             found["cache-dir"] = self.cache_dir
         return found
@@ -62,6 +65,9 @@ _OPTIONS = (
     words("--extend-exclude", metavar="PATTERNS", help="Paths to skip, on top of them."),
     click.option(
         "--respect-gitignore/--no-respect-gitignore", "gitignore", default=True, help="Skip what git ignores (default)."
+    ),
+    click.option(
+        "--force-exclude", is_flag=True, help="Skip excluded files also when they are named (hooks name them)."
     ),
     click.option(
         "-j", "--jobs", type=click.IntRange(min=0), default=0, metavar="N", help="Processes; 0 is one a core."
