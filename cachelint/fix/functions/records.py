@@ -122,17 +122,20 @@ def _only_assigns(node: ast.FunctionDef | ast.AsyncFunctionDef, fields: list[str
 
 def _written(info: ClassInfo, fields: list[str], project: Project) -> str:
     """Where code outside the class sets a field of some object that may be one of these; empty if nowhere."""
-    words = "|".join(map(re.escape, fields))
-    pattern = re.compile(rb"(?<![\w.])(\w+(?:\.\w+)*|[\])])\.(" + words.encode() + rb")\s*(?:[-+*/|&@]?=)(?!=)")
+    words = "|".join(map(re.escape, fields)).encode()
+    # The pattern begins with a literal, which the search jumps to; whose attribute it is is looked at after.
+    pattern = re.compile(rb"\.(?:" + words + rb")\s*[-+*/|&@]?=(?!=)")
     for path in project.files:
         data = project.raw(path)
-        if not any(name.encode() in data for name in fields):
-            continue
         for match in pattern.finditer(data):
-            if match[1] not in (b"self", b"ctx", b"cls"):
+            owner = _OWNER.search(data, max(0, match.start() - 200), match.start())
+            if owner and owner[0] not in (b"self", b"ctx", b"cls"):
                 project.used.add(path)
                 return f"{relative(path)}:{data.count(bytes([10]), 0, match.start()) + 1}"
     return ""
+
+
+_OWNER = re.compile(rb"(?:\w+(?:\.\w+)*|[\])])\Z")
 
 
 def take_out(record: Record, site: Site, place: Placement) -> None:
