@@ -139,6 +139,8 @@ WAYS = (
     "parts",
     "in with",
     "from a copy",
+    "nested",
+    "edited afterwards",
 )
 READS = (
     *("inline",) * 3,
@@ -158,6 +160,11 @@ READS = (
     "deleted",
     "cleared",
 )
+EDITABLE = frozenset(
+    ["square", "scaled", "exp", "tanh", "matmul", "centre", "augmented", "edited row", "either", "one of two", "again"]
+)
+"""Terms whose locals are tensors of their own, so that forward may edit them in place."""
+ODD_NAMES = ("torch", "len", "out", "dx", "grads", "COEF", "saved", "value", "print", "_")
 HEAD = "import collections\n\nimport torch\nfrom torch.autograd.function import once_differentiable\n"
 
 
@@ -189,8 +196,9 @@ class _Maker:
         for host in dict.fromkeys(hosts):
             self.reads[host] = f"{self.ctx}.{host}"
         lists = {name for t in terms for name in t.lists}
+        own = {name for t in terms if t.name in EDITABLE for name in t.keeps if name not in INPUTS}
         for name in dict.fromkeys(name for t in terms for name in t.keeps):
-            self.keep(name, name in lists)
+            self.keep(name, name in lists, name in own)
         sums = [self.total(terms, outputs, k) for k in range(2)]
         text = self.assemble(terms, outputs, sums, list(dict.fromkeys(hosts)), early)
         forward = [s for t in terms for s in t.forward]
@@ -211,17 +219,17 @@ class _Maker:
     # -- keeping -----------------------------------------------------------------------------------------------------
 
     def field(self, name: str) -> str:
-        wanted = self.c.pick((name, name, f"kept_{name}", f"_{name}"))
+        wanted = self.c.pick((name, name, name, f"kept_{name}", f"_{name}", self.c.pick(ODD_NAMES)))
         while wanted in self.fields:
             wanted += "_"
         self.fields.add(wanted)
         return wanted
 
-    def keep(self, name: str, is_list: bool) -> None:
+    def keep(self, name: str, is_list: bool, editable: bool) -> None:
         """Choose how forward keeps a local, and how backward reads it."""
         c = self.c
         way = "attribute" if is_list else c.pick(WAYS)
-        if way == "named tuple" and name == "b":
+        if (way == "named tuple" and name == "b") or (way == "edited afterwards" and not editable):
             way = "attribute"
         self.habits.add(way)
         if way == "saved":
@@ -251,6 +259,12 @@ class _Maker:
             self.functions.append(f'Pair_{field} = collections.namedtuple("Pair_{field}", "value count")\n')
             self.stores.append(f"ctx.{field} = Pair_{field}({name}, 3)")
             access += ".value"
+        elif way == "nested":
+            self.stores.append(f'ctx.{field} = {{"all": ({name}, 3), "count": 1}}')
+            access += '["all"][0]'
+        elif way == "edited afterwards":
+            edit = c.pick((f"{name}.view(-1).mul_(2.0)", f"rows_{field} = {name}[:]\nrows_{field}.mul_(2.0)"))
+            self.stores.append(f"ctx.{field} = {name}\n{edit}")
         elif way == "parts":
             self.stores.append(f"ctx.{field}, ctx.{field}_n = {name}, 3")
         elif way == "in with":
@@ -259,7 +273,9 @@ class _Maker:
             self.stores.append(f"copy_{field} = {name}\nctx.{field} = copy_{field}")
         else:
             self.stores.append(f"ctx.{field} = {name}")
-        self.reads[name] = self.reader(field, name, access, is_list or way in ("appended", "named tuple"))
+        odd = is_list or way in ("appended", "named tuple", "nested")
+        read = self.reader(field, name, access, odd)
+        self.reads[name] = f"({read} / 2.0)" if way == "edited afterwards" else read
 
     def reader(self, field: str, name: str, access: str, odd: bool) -> str:
         c, ctx = self.c, self.ctx
@@ -344,7 +360,7 @@ class _Maker:
         return "\n".join([HEAD, f"COEF = [1.0] * {len(terms)}", "", TIMES, *helpers, *self.functions, "", *classes, ""])
 
     def classes(self, first: list[str], second: list[str]) -> list[str]:
-        form = self.c.pick(("one", "one", "two", "three", "siblings", "mixin"))
+        form = self.c.pick(("one", "one", "two", "three", "siblings", "mixin", "in a function", "called by another"))
         self.habits.add(form)
         methods = self.methods
         root = "torch.autograd.Function"
@@ -367,6 +383,13 @@ class _Maker:
                 *("class Steps:", *_indent(first, 1), ""),
                 *(f"class Fn(Steps, {root}):", *_indent([*methods, *second], 1)),
             ]
+        if form == "in a function":
+            inner = [f"class Fn({root}):", *_indent([*methods, *first, *second], 1), "return Fn"]
+            return ["def make():", *_indent(inner, 1), "", "", "Fn = make()"]
+        if form == "called by another":
+            outer = ["@staticmethod", "def backward(ctx, *grads):", "    return Inner.backward(ctx, *grads)"]
+            inner = [line.replace("Fn.", "Inner.") for line in [*methods, *first, *second]]
+            return [f"class Inner({root}):", *_indent(inner, 1), "", "class Fn(Inner):", *_indent(outer, 1)]
         return [f"class Fn({root}):", *_indent([*methods, *first, *second], 1)]
 
     def backward(self, terms: Sequence[Term], outputs: Sequence[int], two: bool, early: bool) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from typing import TypeGuard
 
 from cachelint.fix.functions.scope import SETUP, Routine, Scope
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, walk
 from cachelint.infer.optable import operators
 from cachelint.infer.symbols import settle
-from cachelint.infer.values import DEVICE, Seq
+from cachelint.infer.values import DEVICE, Seq, carried
 
 
 def input_kinds(scope: Scope, routine: Routine) -> dict[str, int]:
@@ -45,42 +46,83 @@ def input_kinds(scope: Scope, routine: Routine) -> dict[str, int]:
 
 
 def changed_in_place(scope: Scope, routine: Routine) -> frozenset[str]:
-    """Names whose tensors forward changes in place, those that share their storage included."""
+    """Names whose tensors forward changes in place, those that share their storage included; of fields ``ctx.name``."""
+    receiver = routine.receiver
     names: set[str] = set()
     roots: set[str] = set()
-    for mutation in scope.context.analysis.log.mutations:
+    log = scope.context.analysis.log
+    for mutation in log.mutations:
         if mutation.phase == "forward":
-            roots |= mutation.value.roots
+            roots |= carried(mutation.value).roots
             names.add(mutation.name)
     names |= {root[2:] for root in roots if root.startswith("p:")}
-    table = operators()
+    names |= {binding.name for binding in log.bindings if carried(binding.value).roots & roots}
+    names |= {f"{receiver}.{write.field}" for write in log.writes if carried(write.value).roots & roots}
     for node in walk(routine.node):
-        target: ast.expr | None = None
-        if isinstance(node, ast.AugAssign):
-            target = node.target
-        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            target = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            name = node.func.attr
-            if name.endswith("_") and name not in table.not_inplace:
-                target = node.func.value
-            names |= {k.value.id for k in node.keywords if k.arg == "out" and isinstance(k.value, ast.Name)}
-        while isinstance(target, (ast.Attribute, ast.Subscript)):
-            target = target.value
-        if isinstance(target, ast.Name):
-            names.add(target.id)
+        names |= _edited(node, receiver)
     while True:
         more: set[str] = set()
         for node in walk(routine.node):
-            if isinstance(node, ast.Assign) and any(n in names for t in node.targets for n in names_of(t)):
-                if _may_alias(node.value):
-                    more |= {n.id for n in walk(node.value) if isinstance(n, ast.Name)}
-            elif isinstance(node, ast.Assign) and _may_alias(node.value):
-                if any(isinstance(n, ast.Name) and n.id in names for n in walk(node.value)):
-                    more |= {n for t in node.targets for n in names_of(t)}
+            if isinstance(node, ast.Assign) and _may_alias(node.value):
+                targets = {name for target in node.targets for name in _named(target, receiver)}
+                values = _named(node.value, receiver)
+                more |= values if targets & names else set()
+                more |= targets if values & names else set()
         if more <= names:
             return frozenset(names)
         names |= more
+
+
+def _edited(node: ast.AST, receiver: str) -> set[str]:
+    """The names whose tensors a node may change in place: ``x.add_(1)``, ``x.view(-1)[0] = 1``, ``relu_(x)``, ``out=x``."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.AugAssign):
+        targets.append(node.target)
+    elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        targets.append(node.value)
+    elif isinstance(node, ast.Call):
+        keywords = {k.arg: k.value for k in node.keywords}
+        flag = keywords.get("inplace")
+        asked = flag is not None and not (isinstance(flag, ast.Constant) and not flag.value)
+        if asked or _is_in_place(last_name(node.func)):
+            targets += [node.func, *node.args[:1]]
+        if "out" in keywords:
+            targets.append(keywords["out"])
+    return {name for target in targets for name in _storages(target, receiver)}
+
+
+def _is_in_place(name: str) -> bool:
+    """Whether a method or function of this name changes a tensor."""
+    if name.endswith("__"):
+        return name in _DUNDERS
+    return name.endswith("_") and name not in operators().not_inplace
+
+
+_DUNDERS = frozenset(
+    f"__{name}__"
+    for name in "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift setitem".split()
+)
+
+
+def _named(node: ast.AST, receiver: str) -> set[str]:
+    """The names below a node; fields of the receiver with the receiver in front."""
+    found = {item.id for item in walk(node) if isinstance(item, ast.Name)} - {receiver}
+    return found | {f"{receiver}.{item.attr}" for item in walk(node) if _is_field(item, receiver)}
+
+
+def _is_field(node: ast.AST, receiver: str) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == receiver
+
+
+def _storages(node: ast.expr, receiver: str) -> set[str]:
+    """The names behind a chain of attributes, items and methods: ``x`` for ``x.view(-1)[0]``."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return {name for item in node.elts for name in _storages(item, receiver)}
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call, ast.Starred)):
+        if _is_field(node, receiver):
+            return {f"{receiver}.{node.attr}"}
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return {node.id} if isinstance(node, ast.Name) else set()
 
 
 def _may_alias(value: ast.expr) -> bool:

@@ -11,7 +11,7 @@ from cachelint.fix.functions.autocast import modes_differ
 from cachelint.fix.functions.backward import Reader, renamed
 from cachelint.fix.functions.forward import Placement, Site
 from cachelint.fix.functions.inputs import changed_in_place, input_kinds, names_of
-from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine
+from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine, Scope
 from cachelint.fix.functions.slices import FULL, NoSlice, Slice, Slicer, Step
 from cachelint.index.walk import walk
 from cachelint.model import FieldClass, Storage
@@ -41,8 +41,11 @@ class Recompute:
         end = place.index
         saved = set(self.saved_names)
         candidates: dict[str, tuple[ast.expr, ast.stmt]] = {}
+        changed = changed_in_place(self.scope_of(site), site.routine)
         for item in self.fields:
             pairs = site.pairs(item.name)
+            if f"{site.routine.receiver}.{item.name}" in changed:
+                continue
             if item.recompute and item.plain and len(pairs) == 1 and pairs[0].plain and pairs[0].value is not None:
                 candidates[item.name] = (pairs[0].value, pairs[0].statement)
         for item in self.fields:
@@ -131,10 +134,14 @@ class Recompute:
                 found.setdefault(arg.id, element.id)
         return found
 
+    def scope_of(self: Assembly, site: Site) -> Scope:  # type: ignore[misc]
+        """The type whose forward a site is."""
+        return next(s for s in self.family.scopes if id(site.routine.node) in s.routines)
+
     def slicer(self: Assembly, site: Site, reader: Reader) -> Slicer:  # type: ignore[misc]
         """The slicer of a forward, for a backward."""
         routine = site.routine
-        scope = next(s for s in self.family.scopes if id(routine.node) in s.routines)
+        scope = self.scope_of(site)
         project, module = self.family.file.project, self.family.file.module
         dotted: dict[str, str] = {}
         for name in routine.flow.used:

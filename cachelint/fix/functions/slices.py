@@ -148,6 +148,8 @@ class Slicer:
         """Another field of the receiver, which backward has as well."""
         if node.attr not in self.fields:
             raise NoSlice(f"it reads `{ast.unparse(node)}`")
+        if f"{self.routine.receiver}.{node.attr}" in self.mutated:
+            raise NoSlice(f"`{ast.unparse(node)}` is changed in place")
         _add(out.fields, node.attr)
         known = self.fields[node.attr]
         if known is None:
