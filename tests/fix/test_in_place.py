@@ -110,3 +110,48 @@ def test_the_edits_matter() -> None:
     for edit in EDITS:
         y = module_of(SOURCE.format(keep="ctx.t = t", edit=edit, late="pass")).Fn.apply(x)
         assert not torch.equal(torch.autograd.grad(y.sum(), x)[0], 3.0 * x), edit
+
+
+LAYER = """\
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cachelint.runtime import Node
+
+
+def halve(t):
+    t.mul_(0.5)
+
+
+class Layer(Node):
+    def __init__(self):
+        self.t = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        t = x * 3.0
+        y = t * t
+        {keep}
+        {edit}
+        {late}
+        return y
+
+    def backward(self, grad: Tensor, x: Tensor):
+        return (grad * self.t,)
+"""
+
+
+@pytest.mark.parametrize("where", ["kept before", "kept after", "no local"])
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_layer_gives_the_same_gradient(edit: str, where: str) -> None:
+    keep = {"kept before": "self.t = t", "kept after": "pass", "no local": "pass"}[where]
+    text = LAYER.format(keep=keep, edit=edit, late="self.t = t" if where == "kept after" else "pass")
+    if where == "no local":
+        head, word, body = text.partition("class Layer")
+        text = head + word + re.sub(r"(?<![.\w])t\b", "self.t", body)
+    x = torch.tensor([[0.3, -1.2], [2.0, 0.7]], dtype=torch.float64)
+    found = []
+    for version in (text, fixed(text, codes="CL").text):
+        layer = module_of(version).Layer()
+        found.append((layer.forward(x.clone()), *layer.backward(torch.ones_like(x), x.clone())))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

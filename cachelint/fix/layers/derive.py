@@ -41,8 +41,9 @@ def derivable(view: ClassView, wanted: Sequence[str], live: Mapping[str, str]) -
     why: dict[str, str] = {}
     groups: list[Derived] = []
     left = list(wanted)
+    edited = _edited(view)
     for name in wanted:
-        problem = _uses_in_the_way(view, name)
+        problem = "forward changes it in place" if name in edited else _uses_in_the_way(view, name)
         if problem:
             why[name] = problem
             left.remove(name)
@@ -56,6 +57,20 @@ def derivable(view: ClassView, wanted: Sequence[str], live: Mapping[str, str]) -
     if group.fields:
         groups.append(group)
     return groups, why
+
+
+def _edited(view: ClassView) -> frozenset[str]:
+    """The fields whose tensors forward changes in place."""
+    assert view.forward is not None
+    changed = changed_in_place(Scope(view.context), _routine(view))
+    own = f"{view.forward.receiver}."
+    return frozenset(name.removeprefix(own) for name in changed if name.startswith(own))
+
+
+def _routine(view: ClassView) -> Routine:
+    assert view.forward is not None
+    path = view.context.analysis.unit.module.path
+    return Routine(view.forward.node, view.forward.receiver, FORWARD_ROLE, True, path, view.info)
 
 
 def _uses_in_the_way(view: ClassView, name: str) -> str:
@@ -241,7 +256,7 @@ def _slicer(view: ClassView, writes: Mapping[str, Use]) -> Slicer:
     assert forward is not None
     assert backward is not None
     unit = view.context.analysis.unit
-    routine = Routine(forward.node, forward.receiver, FORWARD_ROLE, True, unit.module.path, view.info)
+    routine = _routine(view)
     scope = Scope(view.context)
     dotted: dict[str, str] = {}
     for name in forward.flow.used:
