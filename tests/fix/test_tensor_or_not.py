@@ -58,6 +58,8 @@ CASES: dict[str, Case] = {
     "states without a number": ("mixed_arguments", "States", norm, lambda: (x(), 0)),
     "rest": ("mixed_arguments", "Rest", norm, lambda: (2.0, 2, x(), x(1), x(2).detach())),
     "rest with a tensor": ("mixed_arguments", "Rest", norm, lambda: (x(3).detach(), 1, x(), x(1).detach())),
+    "states by name": ("states_by_name", "Fn", norm, lambda: (x(),)),
+    "no object": ("tensor_or_object", "Masked", norm, lambda: (x(), x(1).detach())),
     "a list": ("mixed_list", "Fn", norm, lambda: (x(), x(1), 3)),
 }
 
@@ -139,3 +141,22 @@ def test_no_record_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert same(
         torch.autograd.grad(output.sum(), output.grad_fn.next_functions[0][0].variable)[0], torch.ones_like(x())
     )
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_object_beside_tensors_stays_where_it_is(after: bool) -> None:
+    module = module_of((DATA / "fix" / f"tensor_or_object{'.fixed' if after else ''}.py").read_text())
+    mask, leaf = module.Mask(3.0), x()
+    output = module.Masked.apply(leaf, mask)
+    assert output.grad_fn.mask is mask
+    assert same(torch.autograd.grad(output.sum(), leaf)[0], torch.full((3, 3), 3.0, dtype=torch.float64))
+
+
+def test_sparse_tensors_come_back_sparse() -> None:
+    def numbers(after: bool) -> list[Tensor]:
+        module = module_of((DATA / "fix" / f"sparse{'.fixed' if after else ''}.py").read_text())
+        sparse, dense = x().detach().relu().to_sparse().requires_grad_(), x(1)
+        output = module.Sparse.apply(sparse, dense)
+        return [output.detach(), *(g.to_dense() for g in torch.autograd.grad(output.sum(), (sparse, dense)))]
+
+    assert all(map(same, numbers(False), numbers(True)))

@@ -203,7 +203,7 @@ class Assembly(Helpers, Recompute):
         self.shapes: dict[str, Shape] = {}
         self.records: dict[str, Record] = {}
         for item in self.fields:
-            if isinstance(item.value.ref, Inst):
+            if isinstance(item.value.ref, Inst) and not item.split:
                 if len(self.sites) != 1 or len(self.channels) != 1:
                     raise CannotPlan("several forwards, or jvp as well, have to do with it", "object", item.name)
                 self.records[item.name] = records.record_of(item, self.family.file.project)

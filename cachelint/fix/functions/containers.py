@@ -66,6 +66,8 @@ def shape_of(item: Field, site: Site, kind_of: KindOf) -> Shape:
         )
     kinds = {kind_of(pair.value) for pair in pairs if not is_none(pair.value)}
     kind = kinds.pop() if len(kinds) == 1 else ""
+    if not kind and ref.keys is not None and ref.items is None and not kinds - {"dict"}:
+        kind = "dict"  # the display that made it was found, or a copy of it
     if not kind:
         raise CannotPlan(
             "nothing shows whether it is a list, a tuple or a dict: its tensors can't be told from the rest",

@@ -12,7 +12,7 @@ from cachelint.fix.edits import Outcome, Refusal, Text
 from cachelint.fix.functions.assembly import Assembly
 from cachelint.fix.functions.fields import CannotPlan, Field, judge, outside_reader
 from cachelint.fix.functions.scope import Routine, Scope
-from cachelint.infer.values import UNKNOWN
+from cachelint.infer.values import UNKNOWN, Inst
 from cachelint.model import Finding
 
 
@@ -49,9 +49,12 @@ class Family:
             except CannotPlan as error:
                 yield from _refused(findings, error)
         # What is left of a value of unknown kind may be found wanting by the check of the new text: on its own, then.
-        apart = [item for item in fields if item.split and item.value.kinds & UNKNOWN]
-        yield from self.together([item for item in fields if item not in apart])
+        objects = [item for item in fields if item.split and isinstance(item.value.ref, Inst)]
+        apart = [item for item in fields if item.split and item.value.kinds & UNKNOWN and item not in objects]
+        yield from self.together([item for item in fields if item not in apart and item not in objects])
         yield from self.together(apart)
+        for item in objects:
+            yield from self.together([item])
 
     def judged(self, name: str, findings: Sequence[Finding]) -> Field:
         """A field's facts. Raises CannotPlan."""

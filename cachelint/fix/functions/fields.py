@@ -86,6 +86,8 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
             split = "it comes out of a mixed list or of unknown code, and backward does nothing that only tensors can"
         if not split and value.kinds & NONE:
             split = "it is a container on some paths and None on others"
+    elif isinstance(value.ref, Inst) and value.kinds & DEVICE:
+        split = f"it is a tensor, or an object of class {value.ref.info.name}"
     elif not isinstance(value.ref, Inst):
         split = _split(value, name)
         thin = value.sure != HIGH or _told_by_callers(value)
@@ -100,7 +102,7 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
     for routine in routines:
         if routine.roles & {BACKWARD, JVP}:
             for load in routine.of("load", name):
-                _check_identity(load, routine, name, isinstance(value.ref, Inst))
+                _check_identity(load, routine, name, isinstance(value.ref, Inst) and not split)
     recompute = not split and not isinstance(value.ref, Inst) and all(f.code == "CL102" for f in findings)
     return Field(name, tuple(findings), value, recompute, split)
 
@@ -111,13 +113,17 @@ def _check_foreign(name: str, value: Value, scopes: Sequence[Scope]) -> None:
         symbols = scope.context.analysis.machine.symbols
         for root in value.roots:
             symbol = symbols.get(root.removeprefix("p:")) if root.startswith("p:") else None
-            if symbol is not None and symbol.foreign:
+            foreign = symbol.foreign - _SPARSE if symbol is not None else None
+            if foreign:
                 raise CannotPlan(
-                    f"`.{min(symbol.foreign)}` is used of it, which saved-tensor hooks do not bring back",
+                    f"`.{min(foreign)}` is used of it, which saved-tensor hooks do not bring back",
                     "object identity",
                     name,
                 )
 
+
+_SPARSE = frozenset(("_indices", "_values", "_nnz", "_indices()", "_values()", "_nnz()"))
+"""What every tensor has, though only those in a sparse layout answer."""
 
 _GRADIENTS = frozenset(("grad", "main_grad"))
 
@@ -296,7 +302,8 @@ def _split(value: Value, name: str) -> str:
 def _generator_state(text: str) -> bool:
     """Whether a link of evidence names a call that gives states in some container: not ``get_rng_state``."""
     made, _, what = text.partition(": ")
-    return what in ("a random draw", "generator state") and "state" in made and made != "get_rng_state"
+    several = "states" in made or "tracker" in made
+    return what in ("a random draw", "generator state") and several
 
 
 def _check_use(use: Use, routine: Routine) -> None:
@@ -334,6 +341,9 @@ _IDENTITY = frozenset(
 )
 _PLAIN = frozenset(
     [
+        "_indices",
+        "_values",
+        "_nnz",
         "T",
         "mT",
         "H",

@@ -121,7 +121,7 @@ def changed(slicer: ArraySlicer, mutations: Iterable[Mutation]) -> frozenset[str
     table = operators()
     names = {m.name for m in mutations if m.phase == "forward"}
     names |= {root[2:] for m in mutations if m.phase == "forward" for root in m.value.roots if root.startswith("p:")}
-    sharing: list[set[str]] = []
+    sharing: list[tuple[set[str], set[str]]] = []
     for node in walk(flow.node):
         target: ast.expr | None = None
         if isinstance(node, ast.AugAssign):
@@ -135,13 +135,16 @@ def changed(slicer: ArraySlicer, mutations: Iterable[Mutation]) -> frozenset[str
             names |= {arg.id for arg in filled if isinstance(arg, ast.Name)}
         elif isinstance(node, ast.Assign):
             made = {name for t in node.targets for name in _stored(t)}
-            sharing.append(made | _shared(node.value, slicer))
+            sharing.append((made, _shared(node.value, slicer)))
         while isinstance(target, (ast.Attribute, ast.Subscript)):
             target = target.value
         if isinstance(target, ast.Name):
             names.add(target.id)
     while True:
-        more = set().union(*(group for group in sharing if group & names)) - names
+        more: set[str] = set()
+        for made, parts in sharing:
+            more |= (parts if made & names else set()) | (made if parts & names else set())
+        more -= names
         if not more:
             return frozenset(names)
         names |= more
@@ -169,15 +172,36 @@ def _shared(value: ast.expr, slicer: ArraySlicer) -> set[str]:
     if isinstance(value, ast.Call):
         dotted = slicer.library(value.func)
         func = value.func
-        if dotted is not None and operators().category(dotted) in _NEW:
+        if _new_from_kernel(value):
+            return set()
+        if dotted is not None and (operators().category(dotted) in _NEW or _is_copy(dotted, value)):
             return set()
         if dotted is None and isinstance(func, ast.Attribute) and operators().methods.get(func.attr) in _NEW:
             return set()
         parts = [*value.args, *(k.value for k in value.keywords)]
         parts += [func.value] if isinstance(func, ast.Attribute) and dotted is None else []
         return set().union(*(_shared(part, slicer) for part in parts)) if parts else set()
+    if isinstance(value, ast.Subscript):
+        return _shared(value.value, slicer)
+    if isinstance(value, ast.Attribute) and value.attr in ("dtype", "shape", "ndim", "size", "device", "itemsize"):
+        return set()
     below = [child for child in ast.iter_child_nodes(value) if isinstance(child, ast.expr)]
     return set().union(*(_shared(child, slicer) for child in below)) if below else set()
+
+
+def _is_copy(dotted: str, node: ast.Call) -> bool:
+    """``xp.array(x)``, which copies where nobody asks it not to."""
+    return dotted in ("numpy.array", "numpy.copy") and not any(k.arg == "copy" for k in node.keywords)
+
+
+def _new_from_kernel(node: ast.Call) -> bool:
+    """``cuda.elementwise('T x, T y', 'T z', ...)(x, y)``: given the inputs alone, it makes the outputs."""
+    maker = node.func
+    if not isinstance(maker, ast.Call) or last_name(maker.func) not in ("elementwise", "reduce") or not maker.args:
+        return False
+    inputs = maker.args[0].value if isinstance(maker.args[0], ast.Constant) else None
+    plain = not node.keywords and not any(isinstance(arg, ast.Starred) for arg in node.args)
+    return isinstance(inputs, str) and plain and len(node.args) == len(inputs.split(","))
 
 
 def code_of(
