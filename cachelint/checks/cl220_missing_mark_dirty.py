@@ -24,6 +24,9 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         return
     inputs = {f"p:{name}": position for position, name in enumerate(analysis.parameters)}
     returned = [r for r in log.returns if r.phase == "forward"]
+    inputs = {root: inputs[root] for root in inputs.keys() & frozenset().union(*(_returned(r.value) for r in returned))}
+    if not inputs:
+        return
     seen: set[str] = set()
     for event, value in _edits(log, inputs.keys(), unit.module.path):
         for root in value.roots & inputs.keys():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from cachelint.checks import TypeContext
 from cachelint.checks.extents import FULL, JOINS, SMALL, UNSURE, Extents
+from cachelint.checks.support import statements
 from cachelint.collect.log import Allocation, Binding
 from cachelint.index.module import FunctionNode
 from cachelint.index.walk import last_name, walk
@@ -62,6 +63,7 @@ class _Ranges:
     def __init__(self, context: TypeContext, node: FunctionNode) -> None:
         self.log = context.analysis.log
         self.machine = context.analysis.machine
+        self.node = node
         self.units = list(_flat(node.body))
         self.place = {id(inner): index for index, unit in enumerate(self.units) for inner in _statements(unit)}
         self.loads: dict[str, list[int]] = {}
@@ -69,10 +71,13 @@ class _Ranges:
         self.nested: set[str] = set()
         self.wrapped: set[str] = set()  # handed to a constructor: the object may hold them
         self.known: list[dict[str, int]] = []
-        busy = {self.place.get(id(a.statement)) for a in self.log.allocations}
-        extents = Extents(node)
         self.sure: list[int] = []  # large tensors that a unit surely holds at one time, beside the named ones
         self.most: list[int] = []  # the same with all that may be large
+
+    def _read(self) -> None:
+        """What the text says of names and sizes."""
+        busy = {self.place.get(id(a.statement)) for a in self.log.allocations}
+        extents = Extents(self.node)
         for index, unit in enumerate(self.units):
             self._names(unit, index)
             self.sure.append(extents.peak(unit, 0) if index in busy else 0)
@@ -95,7 +100,11 @@ class _Ranges:
         storages: list[_Storage] = []
         joined: dict[int, list[_Storage]] = {}
         kept = self._kept()
-        for members in self._by_storage():
+        groups = self._by_storage()
+        if not any(self._promising(members, kept) for members in groups):
+            return  # the usual case, told without reading forward's text
+        self._read()
+        for members in groups:
             storage = self._storage(members, kept)
             owner = storage.owner
             if owner is None or owner.join is None:
@@ -191,6 +200,16 @@ class _Ranges:
         owner = self._owner(members, names, places, last, end) if uses else None
         return _Storage(size, first, end, owner, last)
 
+    def _promising(self, members: list[Binding], kept: frozenset[str]) -> bool:
+        """Whether one group of names may have an owner, by what it costs little to ask."""
+        first = min(self.place[id(b.statement)] for b in members)
+        return (
+            all(self._is_large(b) and not isinstance(b.value.ref, Seq) for b in members)
+            and all(isinstance(self.units[self.place[id(b.statement)]], _SIMPLE) for b in members)
+            and all(r.startswith("n") and r not in kept for b in members for r in carried(b.value).roots)
+            and any(self.place.get(id(a.statement), -1) > first for a in self.log.allocations)
+        )
+
     def _owner(
         self, members: list[Binding], names: tuple[str, ...], places: list[int], last: int, end: int
     ) -> Owners | None:
@@ -263,7 +282,6 @@ def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield statement
 
 
-def _statements(unit: ast.stmt) -> Iterator[ast.AST]:
-    for item in walk(unit):
-        if isinstance(item, ast.stmt):
-            yield item
+def _statements(unit: ast.stmt) -> Iterator[ast.stmt]:
+    """A statement and those inside it, without those of nested functions."""
+    return statements([unit])

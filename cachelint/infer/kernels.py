@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from cachelint.index.module import FunctionNode
@@ -12,9 +12,9 @@ from cachelint.index.walk import last_name, walk
 from cachelint.infer.values import Func
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_STORED = re.compile(r"(?:store|atomic_\w+)\(\s*([A-Za-z_]\w*)")
-_STORING = re.compile(r"([A-Za-z_]\w*)\s*\.\s*(?:store|atomic_\w+)\(")
-_ASSIGNED = re.compile(r"([A-Za-z_]\w*)[ \t]*(?::[^=\n]*)?[-+*/]?=(?!=)")
+_STORE = re.compile(r"(?:store|atomic_\w+)\(\s*([A-Za-z_]\w*)?")
+_WORD_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*\.\s*\Z")
+_ASSIGNS = re.compile(r"[ \t]*(?::[^=\n]*)?[-+*/]?=(?!=)")
 _FAR = 160
 """Characters after an assignment in which its pointer stands; the base comes first in every form that we follow."""
 _STORES = frozenset(("store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas", "atomic_and"))
@@ -59,18 +59,31 @@ def _written(node: FunctionNode) -> frozenset[str]:
 @lru_cache(maxsize=256)
 def _near_stores(text: str) -> frozenset[str]:
     """Every name that may stand behind a stored-to pointer, by the text alone: far quicker than parsing the kernel."""
-    names = set(_STORED.findall(text)) | set(_STORING.findall(text))
-    assigned: dict[str, list[int]] = {}
-    for match in _ASSIGNED.finditer(text):
-        assigned.setdefault(match[1], []).append(match.end())
+    names: set[str] = set()
+    for word in ("store(", "atomic_"):
+        for at in _occurrences(text, word):
+            stored = _STORE.match(text, at)
+            if stored:  # ``tl.store(pointer, …)`` or ``descriptor.store(…)``
+                owner = _WORD_BEFORE.search(text, max(0, at - 80), at)
+                names.update(name for name in (stored[1], owner and owner[1]) if name)
     pending = list(names)
     while pending:
-        for end in assigned.pop(pending.pop(), ()):
-            for found in _NAME.findall(text, end, end + _FAR):
-                if found not in names:
-                    names.add(found)
-                    pending.append(found)
+        name = pending.pop()
+        for at in _occurrences(text, name):
+            assigned = _ASSIGNS.match(text, at + len(name))
+            if assigned and not (text[at - 1 : at].isalnum() or text[at - 1 : at] == "_"):
+                for found in _NAME.findall(text, assigned.end(), assigned.end() + _FAR):
+                    if found not in names:
+                        names.add(found)
+                        pending.append(found)
     return frozenset(names)
+
+
+def _occurrences(text: str, word: str) -> Iterator[int]:
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + len(word))
 
 
 def _stored_to(call: ast.Call) -> set[str]:
