@@ -24,6 +24,7 @@ _LISTS = frozenset(
 
 _SPECIAL: dict[str, tuple[tuple[str, bool], ...]] = {
     "Constant": (),
+    "MatchSingleton": (),
     "Import": (("names", True),),
     "ImportFrom": (("names", True),),
     "TypeAlias": (("name", False), ("type_params", True), ("value", False)),

@@ -47,7 +47,7 @@ with e as (f, g):
 if (o := p): q
 for r, *s in t: u
 match v:
-    case w.x | 1 | None: pass
+    case w.x | 1 | None | True | False: pass
     case [y, *z, _] if a: pass
     case {"b": c, **d}: pass
     case E(f, g=h) as i: pass
