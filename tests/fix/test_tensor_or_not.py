@@ -59,6 +59,7 @@ CASES: dict[str, Case] = {
     "rest": ("mixed_arguments", "Rest", norm, lambda: (2.0, 2, x(), x(1), x(2).detach())),
     "rest with a tensor": ("mixed_arguments", "Rest", norm, lambda: (x(3).detach(), 1, x(), x(1).detach())),
     "states by name": ("states_by_name", "Fn", norm, lambda: (x(),)),
+    "a dict of tensors": ("dict_display", "ByName", norm, lambda: (x(), x(1))),
     "no object": ("tensor_or_object", "Masked", norm, lambda: (x(), x(1).detach())),
     "a list": ("mixed_list", "Fn", norm, lambda: (x(), x(1), 3)),
 }

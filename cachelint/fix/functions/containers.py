@@ -11,7 +11,7 @@ from cachelint.fix.edits import WIDTH, Rewrite
 from cachelint.fix.functions.backward import Reader
 from cachelint.fix.functions.fields import CannotPlan, Field, tensor_only
 from cachelint.fix.functions.forward import Placement, Site, Slot
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, walk
 from cachelint.infer.values import DEVICE, NONE, UNKNOWN, Inst, Seq, Value, carried
 
 TENSOR, HOST_PART, LITERAL = "tensor", "host", "literal"
@@ -56,15 +56,19 @@ def shape_of(item: Field, site: Site, kind_of: KindOf) -> Shape:
     element = ref.element()
     several = any(p.statement is not pairs[0].statement for p in pairs) and len(pairs) > 1
     whole = not item.split and element is not None and ref.keys is None and tensor_only(element)
-    if whole and all(p.value is not None for p in pairs):
+    kinds = {kind_of(pair.value) for pair in pairs if not is_none(pair.value)}
+    if whole and kinds != {"dict"} and all(p.value is not None for p in pairs):
         if several:
             raise CannotPlan("it is built in several places", "several containers", name)
+        if any(_is_no_sequence(pair.value, site) for pair in pairs):
+            raise CannotPlan(
+                "it is an iterator, a set or a dict, which no saved run of tensors gives back", "mixed container", name
+            )
         return Shape(item, None, mutable=_is_mutable(pairs[0].value, ref))
     if any(isinstance(part.ref, (Seq, Inst)) for part in ref.each()):
         raise CannotPlan(
             "it holds containers or objects, whose tensors would have to be found", "nested container", name
         )
-    kinds = {kind_of(pair.value) for pair in pairs if not is_none(pair.value)}
     kind = kinds.pop() if len(kinds) == 1 else ""
     if not kind and ref.keys is not None and ref.items is None and not kinds - {"dict"}:
         kind = "dict"  # the display that made it was found, or a copy of it
@@ -94,6 +98,10 @@ def _literal(item: Field, site: Site, ref: Seq) -> Shape | None:
     if statement.targets[0] is not pair.use.node or not site.flow.is_top(pair.statement):
         return None
     value = pair.value
+    if not isinstance(value, ast.Tuple) and any(
+        _may_change(site, use.node) for use in site.routine.of("load", item.name)
+    ):
+        return None
     entries: list[tuple[object, ast.expr, Value]]
     if isinstance(value, (ast.Tuple, ast.List)) and ref.items is not None and len(ref.items) == len(value.elts):
         if ref.rest is not None or any(isinstance(e, ast.Starred) for e in value.elts):
@@ -126,6 +134,42 @@ def _literal(item: Field, site: Site, ref: Seq) -> Shape | None:
         else:
             return None
     return Shape(item, parts, not isinstance(value, (ast.Tuple, ast.List)), not isinstance(value, ast.Tuple))
+
+
+def _may_change(site: Site, node: ast.expr) -> bool:
+    """Whether a read of a container in forward may change it: anything but ``c[i]``, ``*c`` and ``len(c)``."""
+    parent = site.flow.parents.get(node)
+    if isinstance(parent, ast.Subscript) and parent.value is node:
+        return not isinstance(parent.ctx, ast.Load)
+    if isinstance(parent, ast.Call):
+        return not (isinstance(parent.func, ast.Name) and parent.func.id == "len")
+    return not isinstance(parent, ast.Starred)
+
+
+def _is_no_sequence(value: ast.expr | None, site: Site, depth: int = 0) -> bool:
+    """Whether an expression gives an iterator, a set or a dict by its looks, or a local that some path binds to one."""
+    if isinstance(value, (ast.GeneratorExp, ast.Set, ast.SetComp, ast.Dict, ast.DictComp)):
+        return True
+    if isinstance(value, ast.IfExp):
+        return any(_is_no_sequence(arm, site, depth + 1) for arm in (value.body, value.orelse))
+    if isinstance(value, ast.BinOp):
+        return isinstance(value.op, (ast.BitOr, ast.BitAnd, ast.BitXor, ast.Sub))
+    if isinstance(value, ast.Call):
+        return last_name(value.func) in _NO_SEQUENCES
+    if not isinstance(value, ast.Name) or depth > 4:
+        return False
+    for node in site.flow.bindings.get(value.id, ()):
+        parent = site.flow.parents.get(node)
+        if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+            if _is_no_sequence(parent.value, site, depth + 1):
+                return True
+    return False
+
+
+_NO_SEQUENCES = frozenset(
+    "map zip iter reversed filter enumerate set frozenset dict deque OrderedDict defaultdict Counter ChainMap fromkeys "
+    "items values keys chain islice repeat cycle starmap tee".split()
+)
 
 
 def _is_dict_call(value: ast.expr | None) -> bool:

@@ -78,6 +78,7 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
     _check_foreign(name, value, scopes)
     routines = list(routines)
     _check_accumulator(name, value, routines)
+    _check_filled(name, value, scopes)
     split = ""
     if isinstance(value.ref, Seq):
         if any(part.kinds & DEVICE and part.sure == LOW for part in value.ref.each()):
@@ -95,6 +96,10 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
             split = "the evidence that it is a tensor is thin, and backward does nothing that only tensors can"
         if not split and _guessed(value, scopes) and not _used_as_tensor(name, routines, value):
             split = "it comes out of a mixed list or of unknown code, and backward does nothing that only tensors can"
+    if split and not value.ref and _SEVERAL.fullmatch(name):
+        raise CannotPlan(
+            "its name says that it holds several things, and nothing shows which", "may be a container", name
+        )
     for routine in routines:
         for use in routine.uses:
             if use.field == name:
@@ -158,6 +163,32 @@ def _check_accumulator(name: str, value: Value, routines: Sequence[Routine]) -> 
                     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in seen:
                         seen.add(node.id)
                         todo += [_value_of(flow, bound) for bound in flow.bindings.get(node.id, ())]
+
+
+_BUFFER = re.compile(r"(?:^|_)(?:grad|dgrad|wgrad|buf|buffer|acc|accum|workspace)(?:_|$)")
+_SEVERAL = re.compile(r"(?:\w*_)?(?:args|arguments|inputs|kwargs|operands|outputs|parameters|params|states|tensors)")
+
+
+def _check_filled(name: str, value: Value, scopes: Sequence[Scope]) -> None:
+    """Refuse an input that backward fills, or that is called what one is called that backward fills."""
+    given = {root for root in value.roots if root.startswith("p:")}
+    if not given:
+        return
+    for scope in scopes:
+        for mutation in scope.context.analysis.log.mutations:
+            if mutation.phase != "forward" and mutation.value.roots & given:
+                line = getattr(mutation.node, "lineno", 0)
+                raise CannotPlan(
+                    f"backward changes the input in place (line {line}), and the version check would stop the next one",
+                    "changed in backward",
+                    name,
+                )
+    if value.param is not None and (_BUFFER.search(name) or _BUFFER.search(value.param)):
+        raise CannotPlan(
+            "by its name it is a buffer of the caller's, and if backward fills it, the version check would stop the next one",
+            "changed in backward",
+            name,
+        )
 
 
 def _value_of(flow: Flow, bound: ast.AST) -> ast.AST:
