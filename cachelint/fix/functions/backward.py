@@ -269,7 +269,7 @@ class Reader:
             plain = isinstance(parent, ast.Subscript) and front is False and _literal_index(parent)
             self.edits.append(Replace(self.text.span(use.node), whole if plain else rest))
         single = f"{names[0]} = {whole}[{0 if front else -1}]"
-        own = single if count == 1 else f"{_targets(names)} = {mine}"
+        own = single if count == 1 else self.unpacking(names, mine)
         self.at_top((f"{whole} = {read}", own))
 
     def counted(self, names: Sequence[str], counts: Sequence[tuple[str, bool]], read: str, saved_before: bool) -> None:

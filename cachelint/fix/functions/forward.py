@@ -373,6 +373,13 @@ class Site:
                 self.inits.append(f"{waiting} = ()")
             every = [*every, f"*{waiting}"] if front else [f"*{waiting}", *every]
         head = f"{receiver}.{api}("
+        bottom = len(flow.node.body) - 1
+        saved_above = place.index < bottom and all(flow.top(call) < bottom for call in place.calls)
+        if len(flow.returns) > 1 and saved_above and all(flow.top(item) == bottom for item in flow.returns):
+            # Every way out leads through the last statement of the body: once in front of it is enough.
+            span = self.text.span(flow.node.body[bottom])
+            self.edits.append(Before(span, (*self.counts, laid_out(head, every, ")", span.column))))
+            return
         for item in flow.returns:
             span = self.text.span(item)
             self.edits.append(Before(span, (*self.counts, laid_out(head, every, ")", span.column))))
