@@ -30,8 +30,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         if (
             field.field in read
             or field.field in analysis.log.api
-            or _read_here(field.field, context)
-            or _read_elsewhere(field.field, context)
+            or any(_read_here(name, context) or _read_elsewhere(name, context) for name in _names(field.field, context))
         ):
             continue
         place = _write(field, context)
@@ -50,6 +49,13 @@ def _write(field: FieldReport, context: TypeContext) -> ast.AST | None:
         if write.field == field.field and write.file == path and getattr(write.node, "lineno", 0) == field.line:
             return write.node
     return None
+
+
+def _names(field: str, context: TypeContext) -> list[str]:
+    """What code may call a field: a private one has another name outside its class."""
+    if not field.startswith("__") or field.endswith("__"):
+        return [field]
+    return [field, f"_{context.analysis.unit.name.rpartition('.')[2].lstrip('_')}{field}"]
 
 
 def _read_here(name: str, context: TypeContext) -> bool:

@@ -358,7 +358,7 @@ class Expressions:
         if level == len(node.generators):
             if isinstance(node, ast.DictComp):
                 self.eval(node.key)
-                return Value(HOST, ref=Seq(None, self.eval(node.value), mutable=True))
+                return Value(HOST, ref=Seq(None, self.eval(node.value), {}, mutable=True))
             return Value(HOST, ref=Seq([self.eval(node.elt)], mutable=True))
         part = node.generators[level]
         iterable = self.eval(part.iter)

@@ -181,6 +181,25 @@ def test_who_reads_a_field(find: Find, extra: str, other: dict[str, str], expect
     assert len(find(source, "CL201", other=other)) == expected
 
 
+@pytest.mark.parametrize(("reader", "expected"), [("ctx._Fn__mask", 0), ("ctx.__mask", 0), ("ctx._G__mask", 1)])
+def test_a_private_field_has_another_name_outside(find: Find, reader: str, expected: int) -> None:
+    source = f"""
+    class Fn(Function):
+        @staticmethod
+        def forward(ctx, x: torch.Tensor):
+            ctx.__mask = x @ x
+            return x
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    def probe(ctx):
+        return {reader}
+    """
+    assert len(find(source, "CL201")) == expected
+
+
 def test_a_field_that_forward_reads_again_is_alive(find: Find) -> None:
     source = """
     class Layer:

@@ -66,7 +66,19 @@ class Family:
         if reader is not None:
             self.file.project.used.add(reader[0])
             raise CannotPlan(f"{relative(reader[0])}:{reader[1]} reads it off the graph", "read from outside", name)
+        self.check_mangled(name)
         return item
+
+    def check_mangled(self, name: str) -> None:
+        """Raise CannotPlan where code names a private field as Python stores it: ``ctx.__x`` is ``ctx._Class__x``."""
+        if not name.startswith("__") or name.endswith("__"):
+            return
+        project = self.file.project
+        for owner in {routine.owner.name for routine in self.routines if routine.owner is not None}:
+            mark = f"_{owner.lstrip('_')}{name}"
+            for path in project.mentioning(mark.encode()):
+                project.used.add(path)
+                raise CannotPlan(f"{relative(path)} uses it as `{mark}`", "read from outside", name)
 
     def together(self, fields: list[Field]) -> Iterator[Outcome]:
         """One plan for all of them; a field that makes it impossible is refused and left out."""

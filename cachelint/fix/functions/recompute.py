@@ -194,11 +194,12 @@ class Recompute:
 
     def drop_slices(self: Assembly, site: Site, slices: dict[str, Slice], place: Placement, kept: set[str]) -> None:  # type: ignore[misc]
         """Take the writes of derived fields out of forward, and what only fed them."""
+        kept = set(kept)
         for name in slices:
             pair = site.pairs(name)[0]
             if site.routine.of("load", name):
                 if isinstance(pair.value, ast.Name) and site.direct(name, place) is not None:
-                    site.local(name, place)
+                    kept.add(site.local(name, place))
                 else:
                     inits = list(site.inits)
                     site.local(name, place)
