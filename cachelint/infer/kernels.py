@@ -12,7 +12,7 @@ from cachelint.index.walk import last_name, walk
 from cachelint.infer.values import Func
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_STORE = re.compile(r"(?:store|atomic_\w+)\(\s*([A-Za-z_]\w*)?")
+_STORE = re.compile(r"(?:store|atomic_\w+)\(")
 _WORD_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*\.\s*\Z")
 _ASSIGNS = re.compile(r"[ \t]*(?::[^=\n]*)?[-+*/]?=(?!=)")
 _FAR = 160
@@ -44,7 +44,8 @@ def _written(node: FunctionNode) -> frozenset[str]:
     for item in walk(node):
         if isinstance(item, ast.Call) and last_name(item.func) in _STORES:
             pointers |= _stored_to(item)
-        elif isinstance(item, (ast.Assign, ast.AugAssign)):
+        elif isinstance(item, (ast.Assign, ast.AnnAssign)) and item.value is not None:
+            # `p += offset` moves a pointer: it points into what it pointed into before.
             for target in item.targets if isinstance(item, ast.Assign) else [item.target]:
                 if isinstance(target, ast.Name):
                     bases.setdefault(target.id, set()).update(_pointer(item.value))
@@ -64,19 +65,50 @@ def _near_stores(text: str) -> frozenset[str]:
         for at in _occurrences(text, word):
             stored = _STORE.match(text, at)
             if stored:  # ``tl.store(pointer, …)`` or ``descriptor.store(…)``
+                names.update(_NAME.findall(_argument(text, stored.end())))
                 owner = _WORD_BEFORE.search(text, max(0, at - 80), at)
-                names.update(name for name in (stored[1], owner and owner[1]) if name)
+                if owner:
+                    names.add(owner[1])
     pending = list(names)
     while pending:
         name = pending.pop()
         for at in _occurrences(text, name):
             assigned = _ASSIGNS.match(text, at + len(name))
             if assigned and not (text[at - 1 : at].isalnum() or text[at - 1 : at] == "_"):
-                for found in _NAME.findall(text, assigned.end(), assigned.end() + _FAR):
+                for found in _NAME.findall(_statement(text, assigned.end())):
                     if found not in names:
                         names.add(found)
                         pending.append(found)
     return frozenset(names)
+
+
+def _argument(text: str, start: int) -> str:
+    """The text of a call's first argument, from behind the opening bracket."""
+    depth = 0
+    for position in range(start, min(len(text), start + _FAR)):
+        char = text[position]
+        if char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+            if depth < 0:
+                return text[start:position]
+        elif char == "," and depth == 0:
+            return text[start:position]
+    return text[start : start + _FAR]
+
+
+def _statement(text: str, start: int) -> str:
+    """The text behind an assignment to the end of its line, or of the line that closes its last bracket."""
+    end = start
+    while end < start + _FAR:
+        end = text.find("\n", end + 1)
+        if end < 0:
+            return text[start : start + _FAR]
+        piece = text[start:end]
+        if sum(map(piece.count, "([{")) <= sum(map(piece.count, ")]}")) and not piece.endswith("\\"):
+            return piece
+    return text[start : start + _FAR]
 
 
 def _occurrences(text: str, word: str) -> Iterator[int]:
