@@ -1,11 +1,12 @@
 """Fix copies of whole packages, and count what was fixed safely, fixed unsafely and refused, by reason.
 
-    python benchmarks/fix_packages.py FOLDER... [--codes CL101,CL102] [--time]
+    python benchmarks/fix_packages.py FOLDER... [--codes CL101,CL102] [--contract MODULE] [--time] [--out FILE [--append]]
 
 Each folder is copied first; the original is not touched. For each package the script makes sure that every changed file
 still compiles, that text outside the functions concerned is what it was, byte for byte, that a second check finds
-nothing that could still be fixed safely, and that a second fix changes nothing. With ``--time`` it also measures a cold
-check and a cold fix of the whole folder as commands.
+nothing that could still be fixed safely, and that a second fix changes nothing. With ``--contract`` each copy is told
+which module layers get the save-for-backward contract from. With ``--time`` it also measures a cold check and a cold fix
+of the whole folder as commands. With ``--out`` the tables are written to a file as well, with what the refusals mean.
 """
 
 from __future__ import annotations
@@ -28,6 +29,49 @@ from cachelint.model import Applicability, Finding
 from cachelint.runner import Options, run
 
 CODES = tuple(f"CL10{n}" for n in range(1, 8))
+GONE = "gone with another fix"
+MEANINGS = {
+    GONE: "no plan of its own; no longer reported once the others were carried out",
+    "accumulated gradient": "a `.grad` or `main_grad` that every backward adds to: the version check would stop the next one",
+    "an array": "a NumPy array, which no save call takes",
+    "called without apply": "code calls forward or backward with a ctx of its own, which need not know how to save",
+    "changed in backward": "backward writes into an input that other calls share",
+    "changed in place": "the array is changed after it was made, so making it again gives something else",
+    "closure": "a function that was made in forward carries it",
+    "cross-step": "it outlives the step; a saved tensor does not",
+    "ctx escapes": "ctx is handed to, or returned to, code that can't be followed",
+    "decorated": "a decorator stands between the inputs and a function node's forward",
+    "derived elsewhere": "a class in another file derives from it",
+    "generator state": "states of several generators, in whatever form they come",
+    "in another file": "a helper in another file is given ctx, and a fix changes one file",
+    "inherited": "forward or backward is inherited by a node or layer",
+    "legacy style": "the instance style of old versions of PyTorch, which have no ctx",
+    "may be a container": "by its name it is several things, and nothing shows which",
+    "may be a host value": "a layer's field that is a number on some path",
+    "mixed container": "nothing shows whether it is a list, a tuple or a dict, so it can't be built again",
+    "nested container": "containers or objects with tensors inside a container",
+    "name taken": "a name that the fix needs means something else there",
+    "no contract": "chainer retains inputs and outputs, and it is neither",
+    "no slice": "the code that makes it is not known to be pure and cheap",
+    "made in different ways": "the forwards of a node make it in different ways",
+    "not clean after the fix": "the fixed text was linted, and the finding was still there, or another had come",
+    "object": "an object that owns tensors and is no plain dataclass",
+    "object identity": "backward uses the very object (an attribute that somebody hung on it, a list that it fills)",
+    "read after clean-up": "backward clears the attribute and reads it again",
+    "read from outside": "code outside the class reads the attribute",
+    "read in a helper": "a helper of backward reads it, and is called from elsewhere too",
+    "retained in several ways": "the forwards of a node don't retain one fixed set of inputs",
+    "saved in two functions": "two functions save tensors for the same backward",
+    "self escapes": "a node or layer hands itself to other code",
+    "set on some paths": "a node sets it on some paths only",
+    "side channel": "it travels outside ctx",
+    "tabs": "a layer in a file that is indented with tabs",
+    "tested for": "code asks whether the attribute is there, or is None",
+    "two runs": "tensors are saved in runs of unknown length that can't be told apart",
+    "used elsewhere": "another method of the node uses it",
+    "workspace": "it lies in memory that other calls reuse",
+    "written in a helper": "a helper writes it, and not surely once",
+}
 
 
 @dataclass
@@ -44,14 +88,17 @@ class Result:
     fix_seconds: float = 0.0
 
 
-def copied(folder: Path, into: Path) -> Path:
-    """The Python files and notebooks of a folder, and its configuration."""
+def copied(folder: Path, into: Path, contract: str = "") -> Path:
+    """The Python files and notebooks of a folder, and its configuration, with a contract for layers if one is named."""
     target = into / folder.name
     for path in folder.rglob("*"):
         if path.suffix in (".py", ".ipynb", ".toml") and path.is_file() and ".git" not in path.parts:
             new = target / path.relative_to(folder)
             new.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, new)
+    if contract:
+        config = target / "cachelint.toml"
+        config.write_text(f'[contract]\nmodule = "{contract}"\nbase = "SaverAware"\nsave = "save_for_backward"\n')
     return target
 
 
@@ -68,12 +115,14 @@ def fix_all(folder: Path, codes: tuple[str, ...], unsafe: bool) -> Summary:
 
 
 def outside(change: FileFix) -> str | None:
-    """What changed outside the functions that the plans of a file name: it must be nothing.
+    """What changed outside the functions that the plans of a file name, and the imports that they edit: it must be
+    nothing.
 
     The spans are those of the text that a plan was made for, so a file whose plans took several rounds is only held
     against the first lines and the last.
     """
     spans: list[Span] = [span for plan in change.fixed.applied for span in plan.scope]
+    spans += [edit.span for plan in change.fixed.applied for edit in plan.edits]
     before = change.source.text.splitlines(keepends=True)
     after = change.fixed.text.splitlines(keepends=True)
     first = min(span.line for span in spans) - 1
@@ -86,11 +135,11 @@ def outside(change: FileFix) -> str | None:
     return None
 
 
-def examine(folder: Path, codes: tuple[str, ...], timed: bool) -> Result:
+def examine(folder: Path, codes: tuple[str, ...], timed: bool, contract: str = "") -> Result:
     """Everything for one package."""
     result = Result(folder.name)
     with tempfile.TemporaryDirectory() as scratch:
-        copy = copied(folder, Path(scratch))
+        copy = copied(folder, Path(scratch), contract)
         if timed:
             result.check_seconds = seconds("check", copy, "--exit-zero", "--output-format", "json")
             result.fix_seconds = seconds("fix", copy, "--diff")
@@ -101,6 +150,9 @@ def examine(folder: Path, codes: tuple[str, ...], timed: bool) -> Result:
         result.safe = sum(len(plan.findings) for plan in summary.applied)
         result.unsafe = sum(len(plan.findings) for plan in summary.skipped)
         result.refused = Counter(refusal.kind for refusal in summary.refused)
+        rest = len(found) - result.safe - result.unsafe - sum(result.refused.values())
+        if rest > 0:
+            result.refused[GONE] += rest
         changed = {copy / one.source.path for one in summary.changed}
         for path, raw in originals.items():
             if path not in changed and path.read_bytes() != raw:
@@ -154,9 +206,31 @@ def table(results: list[Result], timed: bool) -> list[str]:
         total.refused += one.refused
         lines.append(row(one, timed))
     lines.append(row(total, timed))
+    if not total.refused:
+        return lines
     lines += ["", "| refused because | findings |", "| --- | ---: |"]
-    lines += [f"| {kind} | {count} |" for kind, count in total.refused.most_common()]
+    lines += [
+        f"| {kind} | {count} |" for kind, count in sorted(total.refused.items(), key=lambda one: (-one[1], one[0]))
+    ]
     return lines
+
+
+HEAD = """\
+# How much is fixed safely
+
+A fix is *safe* when outputs, gradients and public attributes stay the same wherever the program was right before;
+`cachelint fix` makes these without being asked. *Unsafe* ones need `--unsafe`; a *refused* finding is left alone with a
+sentence that says why. The folders are packages and repositories as they were published.
+"""
+
+
+def page(before: str, command: str, lines: list[str]) -> str:
+    """A page with the tables of one more run behind those that it has, and what the reasons in all of them mean."""
+    text = (before or HEAD).partition("\n## What the reasons mean\n")[0].rstrip()
+    text = "\n".join([text, "", f"    {command}", "", *lines, ""])
+    cells = {line.split("|")[1].strip() for line in text.splitlines() if line.count("|") == 3}
+    meanings = [f"- *{kind}*: {meaning}." for kind, meaning in MEANINGS.items() if kind in cells]
+    return "\n".join([text, "## What the reasons mean", "", *meanings, ""])
 
 
 def row(one: Result, timed: bool) -> str:
@@ -173,14 +247,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--codes", default=",".join(CODES))
+    parser.add_argument("--contract", default="", help="the module that layers get the contract from")
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--out", type=Path, help="a page for the tables")
+    parser.add_argument("--append", action="store_true", help="keep the tables that the page has")
     args = parser.parse_args()
     codes = tuple(args.codes.split(","))
     results = []
     for folder in args.folders:
         print(f"{folder.name} …", file=sys.stderr, flush=True)
-        results.append(examine(folder.resolve(), codes, args.time))
-    print(*table(results, args.time), sep="\n")
+        results.append(examine(folder.resolve(), codes, args.time, args.contract))
+    lines = table(results, args.time)
+    print(*lines, sep="\n")
+    if args.out:
+        options = [f"--contract {args.contract}"] if args.contract else []
+        command = " ".join(["python benchmarks/fix_packages.py", *(one.name for one in results), *options])
+        before = args.out.read_text() if args.append and args.out.exists() else ""
+        args.out.write_text(page(before, command, lines))
     faults = [f"{one.name}: {fault}" for one in results for fault in one.faults]
     for fault in faults:
         print(fault, file=sys.stderr)
