@@ -219,9 +219,7 @@ class _State:
             edits = [edit for plan in plans for edit in plan.edits]
             text = rewrite(self.text, edits, [claim for plan in plans for claim in plan.claims])
             after = look(self.source, text, self.project, self.settings)
-            late = _fresh(seen.findings, after.findings, LIFETIMES)
-            if late:  # what ctx no longer owns may be owned too long by a local
-                text, after = self.released(text, after, late)
+            text, after = self.released(text, seen, after)
         except CannotRewrite as error:
             self.restore()
             return str(error)
@@ -239,20 +237,21 @@ class _State:
         self.text, self.now = text, after
         return None
 
-    def released(self, text: str, after: _Look, late: Sequence[Finding]) -> tuple[str, _Look]:
-        """The text with ``del`` for locals that would outlive their use."""
+    def released(self, text: str, seen: _Look, after: _Look) -> tuple[str, _Look]:
+        """The text with ``del`` for locals that outlive their use since ctx does not own their tensors any more."""
         from cachelint.fix.rewrite import rewrite
 
-        edits = [
-            edit
-            for plan in plan_file(after.file, late)
-            if isinstance(plan, Plan) and plan.applicability is Applicability.SAFE
-            for edit in plan.edits
-        ]
-        if not edits:
-            return text, after
-        text = rewrite(text, edits)
-        return text, look(self.source, text, self.project, self.settings)
+        for _ in range(ROUNDS):
+            plans: list[Plan] = []
+            for plan in plan_file(after.file, _fresh(seen.findings, after.findings, LIFETIMES)):
+                if isinstance(plan, Plan) and plan.applicability is Applicability.SAFE:
+                    if not any(plan.conflicts(other) for other in plans):
+                        plans.append(plan)
+            if not plans:
+                break
+            text = rewrite(text, [edit for plan in plans for edit in plan.edits])
+            after = look(self.source, text, self.project, self.settings)
+        return text, after
 
     def restore(self) -> None:
         self.project.replace(ModuleInfo(self.source.abspath, self.text, self.project.dotted(self.source.abspath)))

@@ -13,12 +13,13 @@ from cachelint.fix.functions import containers, records
 from cachelint.fix.functions.backward import Reader
 from cachelint.fix.functions.containers import Shape
 from cachelint.fix.functions.fields import CannotPlan, Field
+from cachelint.fix.functions.flow import plain_name
 from cachelint.fix.functions.forward import Placement, Site, Slot
 from cachelint.fix.functions.helpers import Helpers
 from cachelint.fix.functions.names import Kinds, import_of, imported, tensor_class
 from cachelint.fix.functions.recompute import Recompute
 from cachelint.fix.functions.records import Record
-from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine
+from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine, with_default
 from cachelint.fix.functions.slices import Slice
 from cachelint.infer.values import Inst
 from cachelint.model import Applicability
@@ -85,7 +86,11 @@ class Assembly(Helpers, Recompute):
         for routine in self.family.routines:
             for item in self.fields:
                 places = frozenset(
-                    (use.kind, use.node.lineno, self.text.column(use.node.lineno, use.node.col_offset))
+                    (
+                        "test" if with_default(use) else use.kind,
+                        use.node.lineno,
+                        self.text.column(use.node.lineno, use.node.col_offset),
+                    )
                     for use in routine.uses
                     if use.field == item.name
                 )
@@ -378,7 +383,7 @@ class Assembly(Helpers, Recompute):
 
     def count(self, site: Site, name: str, local: str, attributes: set[str]) -> None:
         """Keep the length of a run on ctx."""
-        attribute = f"{name}_count"
+        attribute = f"{plain_name(name)}_count"
         while attribute in attributes:
             attribute += "_"
         attributes.add(attribute)

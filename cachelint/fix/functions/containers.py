@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from cachelint.fix.edits import WIDTH, Rewrite
 from cachelint.fix.functions.backward import Reader
 from cachelint.fix.functions.fields import CannotPlan, Field, tensor_only
+from cachelint.fix.functions.flow import plain_name
 from cachelint.fix.functions.forward import Placement, Site, Slot
 from cachelint.index.walk import last_name, walk
 from cachelint.infer.values import DEVICE, NONE, UNKNOWN, Inst, Seq, Value, carried
@@ -247,9 +248,10 @@ def take_apart(shape: Shape, site: Site, place: Placement, attributes: set[str],
                 lines.append(f"{slot} = {code}")
             shape.slots.append(Slot(slot, wanted))
         elif part.kind == HOST_PART:
-            attribute = part.node.id if isinstance(part.node, ast.Name) else str(stem)
+            attribute = plain_name(part.node.id if isinstance(part.node, ast.Name) else str(stem))
+            head = f"{plain_name(name)}_"
             while attribute in attributes:
-                attribute = f"{name}_{attribute}" if not attribute.startswith(f"{name}_") else f"{attribute}_"
+                attribute = f"{attribute}_" if attribute.startswith(head) else f"{head}{attribute}"
             attributes.add(attribute)
             shape.hosts[part.key] = attribute
             source = f"{base}[{_literal_code(part.key)}]" if base is not None else code

@@ -171,8 +171,9 @@ class Flow:
         return any(start < self.top(node) <= end for node in self.bindings.get(name, ()))
 
     def fresh(self, wanted: str, taken: Iterable[str] = ()) -> str:
-        """A name like ``wanted`` that the function does not use."""
+        """A name like ``wanted`` that the function does not use. Never one that means something by its underscores."""
         busy = self.used | set(taken)
+        wanted = plain_name(wanted)
         stem = wanted if wanted.isidentifier() and not keyword.iskeyword(wanted) else "value"
         for candidate in (stem, f"saved_{stem.lstrip('_')}", *(f"saved_{stem.lstrip('_')}_{n}" for n in range(2, 99))):
             if candidate not in busy and not keyword.iskeyword(candidate) and candidate not in _BUILTINS:
@@ -240,6 +241,11 @@ def _breaks(node: ast.stmt) -> bool:
 def _catches_all(case: ast.match_case) -> bool:
     pattern = case.pattern
     return case.guard is None and isinstance(pattern, ast.MatchAs) and pattern.pattern is None
+
+
+def plain_name(name: str) -> str:
+    """A name without underscores that mean something: ``_`` alone, or two in front, which a class mangles."""
+    return name.lstrip("_") or "value" if name.startswith("__") or name == "_" else name
 
 
 _BUILTINS = frozenset(dir(builtins))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cachelint.fix.edits import After
 from cachelint.fix.functions.autocast import modes_differ
 from cachelint.fix.functions.backward import Reader, renamed
+from cachelint.fix.functions.flow import plain_name
 from cachelint.fix.functions.forward import Placement, Site
 from cachelint.fix.functions.inputs import changed_in_place, input_kinds, names_of
 from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine, Scope
@@ -180,7 +181,7 @@ class Recompute:
                     self.hosts[host] = use.field
                     break
             else:
-                attribute = host
+                attribute = plain_name(host)
                 while attribute in attributes:
                     attribute = f"{attribute}_value"
                 attributes.add(attribute)
