@@ -60,6 +60,8 @@ CASES: dict[str, Case] = {
     "rest with a tensor": ("mixed_arguments", "Rest", norm, lambda: (x(3).detach(), 1, x(), x(1).detach())),
     "states by name": ("states_by_name", "Fn", norm, lambda: (x(),)),
     "a dict of tensors": ("dict_display", "ByName", norm, lambda: (x(), x(1))),
+    "no default": ("read_with_default", "WithDefault", norm, lambda: (x(), x(1).detach())),
+    "no default, None": ("read_with_default", "WithDefault", norm, lambda: (x(), None)),
     "no object": ("tensor_or_object", "Masked", norm, lambda: (x(), x(1).detach())),
     "a list": ("mixed_list", "Fn", norm, lambda: (x(), x(1), 3)),
 }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cachelint.checks import FileContext
 from cachelint.classify import relative
 from cachelint.fix.edits import Outcome, Refusal, Text
 from cachelint.fix.functions.assembly import Assembly
 from cachelint.fix.functions.fields import CannotPlan, Field, judge, outside_reader
-from cachelint.fix.functions.scope import Routine, Scope
+from cachelint.fix.functions.scope import FORWARD, SETUP, Routine, Scope, with_default
 from cachelint.infer.values import UNKNOWN, Inst
 from cachelint.model import Finding
 
@@ -58,6 +58,7 @@ class Family:
 
     def judged(self, name: str, findings: Sequence[Finding]) -> Field:
         """A field's facts. Raises CannotPlan."""
+        self.settle_defaults(name)
         item = judge(name, findings, self.scopes, self.routines)
         project = self.file.project
         reader = outside_reader(
@@ -68,6 +69,22 @@ class Family:
             raise CannotPlan(f"{relative(reader[0])}:{reader[1]} reads it off the graph", "read from outside", name)
         self.check_mangled(name)
         return item
+
+    def settle_defaults(self, name: str) -> None:
+        """Take ``getattr(ctx, "x", None)`` for a plain read where every forward surely sets the field."""
+        mains = self.mains(FORWARD, SETUP)
+        for main in mains:
+            stores = {main.flow.statement(use.node) for use in main.of("store", name) if not use.nested}
+            before, end = main.flow.surely(stores)
+            if not stores or end is False or not all(before.get(item, False) for item in main.flow.returns):
+                return
+        deleted = any(routine.of("delete", name) for routine in self.routines)
+        if not mains or deleted:
+            return
+        for routine in self.routines:
+            routine.uses = [
+                replace(use, kind="load") if use.field == name and with_default(use) else use for use in routine.uses
+            ]
 
     def check_mangled(self, name: str) -> None:
         """Raise CannotPlan where code names a private field as Python stores it: ``ctx.__x`` is ``ctx._Class__x``."""

@@ -27,6 +27,12 @@ class Use:
     nested: bool
 
 
+def with_default(use: Use) -> bool:
+    """Whether a use is ``getattr(ctx, "x", default)``."""
+    func = use.node.func if isinstance(use.node, ast.Call) else None
+    return isinstance(func, ast.Name) and func.id == "getattr" and len(use.node.args) > 2  # type: ignore[attr-defined]
+
+
 @dataclass(eq=False, slots=True)
 class Link:
     """A call that hands the receiver to a helper."""
