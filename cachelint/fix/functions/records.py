@@ -59,7 +59,7 @@ def record_of(item: Field, project: Project) -> Record:
 def _check_class(info: ClassInfo, project: Project, no: Callable[[str], CannotPlan]) -> None:
     """Raise CannotPlan unless ``dataclasses.replace`` gives an object that only differs where it is told to."""
     node = info.node
-    if len(node.decorator_list) != 1 or not _is_dataclass(node.decorator_list[0]):
+    if len(node.decorator_list) != 1 or not _is_dataclass(node.decorator_list[0], info, project):
         raise no("only lists, tuples, dicts and dataclasses are taken apart")
     if any(last_name(base) != "object" for base in node.bases) or node.keywords:
         raise no("it inherits from another class")
@@ -70,9 +70,13 @@ def _check_class(info: ClassInfo, project: Project, no: Callable[[str], CannotPl
     if odd:
         raise no(f"its `{min(odd)}` may do more than copy")
     for statement in node.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.value, ast.Call):
-            if any(k.arg == "init" for k in statement.value.keywords):
-                raise no("not every field is an argument of its constructor")
+        if isinstance(statement, ast.AnnAssign):
+            keywords = statement.value.keywords if isinstance(statement.value, ast.Call) else []
+            if any(k.arg == "init" for k in keywords) or "InitVar" in ast.dump(statement.annotation):
+                raise no("the arguments of its constructor are not its fields")
+    changing = next((m.name for m in methods.values() if m.name != "__init__" and _sets_itself(m)), "")
+    if changing:
+        raise no(f"its `{changing}` changes it")
     made = methods.get("__init__")
     if made is None and _own_init(node.decorator_list[0]):
         raise no("it has no constructor for its fields")
@@ -80,8 +84,29 @@ def _check_class(info: ClassInfo, project: Project, no: Callable[[str], CannotPl
         raise no("its constructor does more than keep its arguments")
 
 
-def _is_dataclass(node: ast.expr) -> bool:
-    return last_name(node.func if isinstance(node, ast.Call) else node) == "dataclass"
+def _sets_itself(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a method sets attributes of its object."""
+    receiver = method.args.args[0].arg if method.args.args else ""
+    for node in walk(method):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == receiver:
+            if not isinstance(node.ctx, ast.Load):
+                return True
+        if isinstance(node, ast.Call) and last_name(node.func) in ("setattr", "__setattr__", "vars"):
+            return True
+    return False
+
+
+def _is_dataclass(node: ast.expr, info: ClassInfo, project: Project) -> bool:
+    """Whether a decorator is that of the standard library."""
+    target = node.func if isinstance(node, ast.Call) else node
+    root = target.value if isinstance(target, ast.Attribute) else target
+    if not isinstance(root, ast.Name):
+        return False
+    found = project.resolve(info.module, root.id)
+    dotted = found.dotted if found is not None and found.binding is None and found.module is None else ""
+    return dotted == ("dataclasses" if isinstance(target, ast.Attribute) else "dataclasses.dataclass") and (
+        last_name(target) == "dataclass" or not isinstance(target, ast.Attribute)
+    )
 
 
 def _own_init(node: ast.expr) -> bool:
