@@ -100,6 +100,12 @@ def laid_out(head: str, items: Sequence[str], tail: str, column: int) -> str:
     return "\n".join([head, *rows, tail])
 
 
+def assigned(target: str, value: str, indent: int = 8) -> str:
+    """``target = value``, with the value in brackets on a line of its own where that would be too long."""
+    line = f"{target} = {value}"
+    return line if indent + len(line) <= WIDTH or "\n" in value else f"{target} = (\n    {value}\n)"
+
+
 # -- edits -----------------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cachelint.fix.edits import Claim, Edit, Plan
+from cachelint.fix.edits import Claim, Edit, Plan, assigned
 from cachelint.fix.functions import containers, records
 from cachelint.fix.functions.backward import Reader
 from cachelint.fix.functions.containers import Shape
@@ -464,7 +464,7 @@ class Assembly(Helpers, Recompute):
                     bound[key] = local
                     if by_name[key].split:
                         kept = f"{reader.routine.receiver}.{key}"
-                        reader.lines.append(f"{local} = {kept} if {local} is None else {local}")
+                        reader.lines.append(assigned(local, f"{kept} if {local} is None else {local}"))
                     else:
                         inputs[slots[key][0].code] = local
                 else:

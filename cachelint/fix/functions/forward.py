@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from cachelint.fix.edits import WIDTH, After, Before, Edit, Extend, Replace, Rewrite, Span, Text, laid_out
+from cachelint.fix.edits import WIDTH, After, Before, Edit, Extend, Replace, Rewrite, Span, Text, assigned, laid_out
 from cachelint.fix.functions.fields import CannotPlan
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import Routine, Use
@@ -240,12 +240,12 @@ class Site:
             else:
                 self.drop(pair)
                 if stays is not None:
-                    self.counts.append(f"{self.routine.receiver}.{name} = {stays(direct)}")
+                    self.counts.append(assigned(f"{self.routine.receiver}.{name}", stays(direct)))
             self.replace_loads(name, direct)
             return direct
         local = self._local(name, place, empty)
         if stays is not None:
-            self.counts.append(f"{self.routine.receiver}.{name} = {stays(local)}")
+            self.counts.append(assigned(f"{self.routine.receiver}.{name}", stays(local)))
         return local
 
     def always(self, pair: Pair) -> bool:
