@@ -62,6 +62,8 @@ CASES: dict[str, Case] = {
     "a dict of tensors": ("dict_display", "ByName", norm, lambda: (x(), x(1))),
     "no default": ("read_with_default", "WithDefault", norm, lambda: (x(), x(1).detach())),
     "no default, None": ("read_with_default", "WithDefault", norm, lambda: (x(), None)),
+    "name of a module": ("name_of_a_module", "Named", norm, lambda: (x(), True)),
+    "name of a module, unset": ("name_of_a_module", "Named", number, lambda: (x(), False)),
     "no object": ("tensor_or_object", "Masked", norm, lambda: (x(), x(1).detach())),
     "a list": ("mixed_list", "Fn", norm, lambda: (x(), x(1), 3)),
 }

@@ -294,6 +294,7 @@ class Assembly(Helpers, Recompute):
         attributes = {u.field for r in self.family.routines for u in r.uses}
         self.hosts: dict[str, str] = {}
         front = {channel.api: self.front(channel) for channel in self.channels}
+        self.reserve_names(moved)
         for site in self.sites:
             own: dict[str, list[Slot]] = {}
             place = max(placements[id(site)].values(), key=lambda p: (p.kind == "collect", p.index))
@@ -353,6 +354,30 @@ class Assembly(Helpers, Recompute):
             raise CannotPlan(f"`{library}` means something else in {site.routine.name}", "name taken")
         self.imports.add(library)
         return f"{library}.Tensor"
+
+    def reserve_names(self, moved: Sequence[Field]) -> None:
+        """Keep the names that the new code reads from being given to locals. Raises CannotPlan where one of them means
+        something else."""
+        told_apart = any(item.split or (item.name in self.shapes and self.shapes[item.name].mixed) for item in moved)
+        if told_apart:
+            self.check_builtins()
+        for site in self.sites:
+            if told_apart:
+                site.taken.add(self.tensor_class(site).partition(".")[0])
+            if self.records:
+                name = self.function(site, "dataclasses", "replace").partition(".")[0]
+                site.taken.add(name)
+                for reader in self.readers():
+                    reader.taken.add(name)
+
+    def check_builtins(self) -> None:
+        """Raise CannotPlan where a builtin that the new code calls means something else."""
+        flows = [*(site.flow for site in self.sites), *(reader.flow for reader in self.readers())]
+        project, module = self.family.file.project, self.family.file.module
+        for name in ("isinstance", "tuple", "list", "zip", "len"):
+            own = any(name in flow.parameters or name in flow.bindings for flow in flows)
+            if own or project.resolve(module, name) is not None:
+                raise CannotPlan(f"`{name}` means something else in this file", "name taken")
 
     def function(self, site: Site, module: str, name: str) -> str:
         """The code for a function of the standard library, in forward and in backward. Raises CannotPlan."""
