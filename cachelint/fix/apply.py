@@ -121,7 +121,7 @@ class _State:
         self.text = self.source.text
 
     def round(self) -> bool:
-        """Plan and carry out what fits together; whether anything changed."""
+        """Plan and carry out what fits together; whether another round may do more."""
         seen = self.now or look(self.source, self.text, self.project, self.settings)
         self.now = seen
         asked = [f for f in seen.findings if self.wanted(f)]
@@ -141,9 +141,10 @@ class _State:
                 plans.append(outcome)
             else:
                 self.skipped.append(outcome)
+        barred = len(self.barred)
         done = self.carry_out(plans, seen)
         self.applied += done
-        return bool(done)
+        return bool(done) or len(self.barred) > barred  # what met a plan that did not hold has its turn
 
     def drop(self, unused: Sequence[Finding]) -> None:
         """Take comments out that suppress nothing, the last one first, so that the places of the others hold.

@@ -86,3 +86,37 @@ def test_columns_are_characters() -> None:
     assert text.lines == ["é = '𝒳'; y = 1\r\n", "z = 2\r", "w = 3\n"]
     assert text.column(1, len("é = '𝒳'; ".encode())) == len("é = '𝒳'; ")
     assert text.between(Span(1, 9, 2, 5)) == "y = 1\r\nz = 2"
+
+
+THREE = """\\
+import torch
+
+
+class Pair:
+    def __init__(self, one, two):
+        self.one, self.two = one, two
+
+
+class Fn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, flag: bool):
+        y = x.exp() @ x
+        ctx.a = Pair(y, y @ x) if flag else y @ y
+        ctx.b = Pair(y @ y, x) if flag else y.T @ y
+        ctx.y = y
+        return y * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return use(g @ ctx.y, ctx.a, ctx.b), None
+"""
+
+
+def test_every_plan_has_its_turn_when_one_does_not_hold() -> None:
+    outcome = fixed(THREE)
+    assert [f.field for plan in outcome.applied for f in plan.findings] == ["y"]
+    assert {(refusal.finding.field, refusal.kind) for refusal in outcome.refused} == {
+        ("a", "not clean after the fix"),
+        ("b", "not clean after the fix"),
+    }
+    assert fixed(outcome.text).text == outcome.text
