@@ -114,9 +114,12 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
 
 def _check_foreign(name: str, value: Value, scopes: Sequence[Scope]) -> None:
     """Refuse what code uses by attributes that tensors don't have: hooks would give back an object without them."""
+    roots = set(value.roots)
+    if isinstance(value.ref, Seq):
+        roots.update(*(item.roots for item in value.ref.each()))
     for scope in scopes:
         symbols = scope.context.analysis.machine.symbols
-        for root in value.roots:
+        for root in roots:
             symbol = symbols.get(root.removeprefix("p:")) if root.startswith("p:") else None
             foreign = symbol.foreign - _SPARSE if symbol is not None else None
             if foreign:
