@@ -217,6 +217,41 @@ def test_live_inputs_of_a_child(find: Find, child: str, call: str, expected: int
     assert len(find(source, "CL205")) == expected
 
 
+@pytest.mark.parametrize(
+    ("forward", "backward", "expected"),
+    [
+        ("z = x + y; return self.child.forward(z)", "return self.child.backward(g, x)", 1),
+        ("x = x * y; return self.child.forward(x)", "return self.child.backward(g, x)", 1),
+        ("x = self.first.forward(x); return self.child(x)", "return self.child.backward(g, x)", 1),
+        ("z = x + y; return self.child.forward(x, z)", "return self.child.backward(g, x, y)", 1),
+        ("z = x; return self.child.forward(z)", "return self.child.backward(g, x)", 0),
+        ("z = x.contiguous(); return self.child.forward(z)", "return self.child.backward(g, x)", 0),
+        ("z = x + 0; return self.child.forward(z)", "return self.child.backward(g, x)", 0),
+        ("z = x + y; return self.child.forward(z)", "z = x + y; return self.child.backward(g, z)", 0),
+        ("z = x + y; return self.child.forward(z)", "x = x + y; return self.child.backward(g, x)", 0),
+        ("z = x + y; return self.child.forward(z)", "return self.child.backward(g, self.z)", 0),
+        ("z = x + y; return self.child.forward(z)", "return self.other.backward(g, x)", 0),
+        ("z = x + y; return self.child.forward(z) + self.child.forward(x)", "return self.child.backward(g, x)", 0),
+        ("for _ in range(2): x = self.child.forward(x + y)", "return self.child.backward(g, x)", 0),
+        ("z = x + y; return self.child.forward(z)", "return self.child.backward(g, *[x])", 0),
+        ("return self.child.forward(x + y)", "return self.child.backward(g, x)", 0),
+    ],
+)
+def test_a_child_is_handed_what_its_forward_got(find: Find, forward: str, backward: str, expected: int) -> None:
+    source = f"""
+    class Layer:
+        def __init__(self, child, first, other):
+            self.child, self.first, self.other = child, first, other
+
+        def forward(self, x, y):
+            {forward}
+
+        def backward(self, g, x, y):
+            {backward}
+    """
+    assert len(find(source, "CL205")) == expected
+
+
 # ---- CL207
 
 
