@@ -46,6 +46,10 @@ class Contract:
     def get_retained_outputs(self) -> tuple[Variable, ...]:
         return tuple(Variable(self.made[place]) for place in self.outputs)
 
+    @property
+    def output_data(self) -> tuple[Any, ...]:
+        return tuple(self.made.get(place) for place in range(self.count))
+
     def run(self, inputs: tuple[Any, ...]) -> list[Any]:
         """The outputs, and the gradients for gradients that differ from place to place."""
         device = self.forward if hasattr(self, "forward") else self.forward_cpu  # type: ignore[attr-defined]
@@ -53,6 +57,7 @@ class Contract:
         # Nobody else keeps what is not retained.
         self.given = {place: inputs[place] for place in self.kept}
         self.made = {place: made[place] for place in self.outputs}
+        self.count = len(made)
         grads = tuple(np.linspace(1, 2, out.size).reshape(out.shape) for out in made)
         if isinstance(self, Node):
             backward = self.backward(tuple(range(len(inputs))), tuple(map(Variable, grads)))  # type: ignore[attr-defined]
@@ -73,7 +78,7 @@ class Older(Contract):
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a stand-in for chainer where the programs import it from."""
     modules = {
-        "chainer": {"FunctionNode": Node},
+        "chainer": {"FunctionNode": Node, "Function": Older},
         "chainer.function_node": {"FunctionNode": Node},
         "chainer.function": {"Function": Older},
         "chainer.backend": {"get_array_module": lambda *arrays: np},
@@ -98,6 +103,7 @@ RUNS: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...]]] = {
     "Mask": ("live", (), (array(0),)),
     "Scaled": ("live", (), (array(0), array(1)[0])),
     "Power": ("output", (), (np.abs(array(0)), array(1))),
+    "Gate": ("output", (0,), (array(0),)),
     "Twice": ("output", (), (array(0),)),
 }
 

@@ -13,16 +13,18 @@ from cachelint.index.walk import last_name
 
 def check_output(name: str, sides: Sides) -> int:
     """The place of the output that a field is in every forward. Raises CannotPlan."""
-    if sides.live:
-        raise CannotPlan("the older Function reads its outputs back in another way", "no contract")
     every = (*sides.forwards, *sides.native, *sides.backwards)
-    if any(side.calls("retain_outputs") or side.calls("get_retained_outputs") for side in every):
+    loads = [use for side in every for use in sides.view.of("output_data", "load") if use.method is side.method]
+    if loads or any(side.calls("retain_outputs") or side.calls("get_retained_outputs") for side in every):
         raise CannotPlan("outputs are retained already", "retained in several ways")
     places: set[int] = set()
     for side in sides.forwards:
         flow = side.method.flow
         stores = [use for use in sides.view.of(name, "store") if use.method is side.method]
-        if len(stores) != 1 or not stores[0].plain or not flow.is_top(stores[0].statement) or hands_inputs_on(side):
+        before, _ = flow.surely({use.statement for use in stores})
+        late = any(not before.get(item, False) for item in flow.returns)
+        looping = any(flow.in_loop(use.node) for use in stores)
+        if not stores or late or looping or hands_inputs_on(side):
             raise CannotPlan(f"`{side.method.name}` sets it on some paths only", "set on some paths")
         found = _returned(name, side)
         if found is None:
@@ -72,8 +74,13 @@ def outputs(names: Sequence[str], sides: Sides, text: Text) -> list[Edit]:
         for name in order:
             locals_[name] = flow.fresh(name.lstrip("_") or name, taken)
             taken.add(locals_[name])
-        targets = ", ".join(locals_[name] for name in order) + ("," if len(order) == 1 else "")
-        line = f"{targets} = {side.method.receiver}.get_retained_outputs()"
-        edits.append(Before(text.span(side.method.node.body[flow.first]), (line,)))
-        edits += [Replace(text.span(use.node), f"{locals_[use.node.attr]}.array") for use in loads]
+        receiver = side.method.receiver
+        if sides.live:
+            lines = [f"{locals_[name]} = {receiver}.output_data[{check_output(name, sides)}]" for name in order]
+        else:
+            targets = ", ".join(locals_[name] for name in order) + ("," if len(order) == 1 else "")
+            lines = [f"{targets} = {receiver}.get_retained_outputs()"]
+        edits.append(Before(text.span(side.method.node.body[flow.first]), tuple(lines)))
+        end = "" if sides.live else ".array"
+        edits += [Replace(text.span(use.node), f"{locals_[use.node.attr]}{end}") for use in loads]
     return edits

@@ -26,3 +26,25 @@ class Twice(chainer.FunctionNode):
     def backward(self, indexes, grad_outputs):
         x0, = self.get_retained_inputs()
         return 2 * x0.array * grad_outputs[0].array,
+
+
+class Gate(chainer.Function):
+    """An output of the older kind, made in one of two ways."""
+
+    def __init__(self, slope):
+        self.slope = slope
+
+    def forward(self, inputs):
+        x, = inputs
+        if self.slope:
+            gate = x * self.slope
+        else:
+            gate, _ = np.tanh(x), None
+        self.retain_outputs((1,))
+        return x, gate
+
+    def backward(self, inputs, grad_outputs):
+        gate = self.output_data[1]
+        gx, ggate = grad_outputs
+        factor = self.slope if self.slope else 1 - gate * gate
+        return gx + ggate * factor,

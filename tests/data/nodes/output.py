@@ -23,3 +23,23 @@ class Twice(chainer.FunctionNode):
 
     def backward(self, indexes, grad_outputs):
         return 2 * self.x * grad_outputs[0].array,
+
+
+class Gate(chainer.Function):
+    """An output of the older kind, made in one of two ways."""
+
+    def __init__(self, slope):
+        self.slope = slope
+
+    def forward(self, inputs):
+        x, = inputs
+        if self.slope:
+            self.gate = x * self.slope
+        else:
+            self.gate, _ = np.tanh(x), None
+        return x, self.gate
+
+    def backward(self, inputs, grad_outputs):
+        gx, ggate = grad_outputs
+        factor = self.slope if self.slope else 1 - self.gate * self.gate
+        return gx + ggate * factor,
