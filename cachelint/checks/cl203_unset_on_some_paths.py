@@ -17,7 +17,7 @@ from cachelint.model import FieldReport, Finding
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NO_NAMES = frozenset(("None", "True", "False", "is", "not", "and", "or", "in", "Eq"))
-_GRAD_MODE = re.compile(r"grad|inference|export|compiling|scripting|tracing")
+_GRAD_MODE = re.compile(r"grad|backprop|inference|export|compiling|scripting|tracing")
 """What a branch asks that wants to know whether a backward will come at all."""
 
 
@@ -77,7 +77,7 @@ def _gap(field: FieldReport, exits: list[Exit], analysis: Analysis, instance: bo
     writes = [w for w in log.writes if w.field == field.field and w.phase == "forward"]
     functions = {w.function for w in writes}
     own = [e for e in exits if e.function in functions]
-    if len(functions) != 1 or not own or any(field.field in w.guards for w in writes):
+    if len(functions) != 1 or not own or any(w.grown or field.field in w.guards for w in writes):
         return None
     missing = [e for e in own if field.field not in e.set]
     if not missing or (len(missing) == len(own) and not any(w.path for w in writes)):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import loaded, names
+from cachelint.infer.analysis import options
 from cachelint.model import FieldClass, Finding
 
 
@@ -18,7 +19,10 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     fields = [f for f in context.report.fields if f.read and f.cls is FieldClass.RECOMPUTE and not f.persistent]
     for method in unit.backward[:1]:
         node = method.node
-        live = names(node)[2:] + ([node.args.vararg.arg] if node.args.vararg is not None else [])
+        switches = options(node)
+        live = [name for name in names(node)[2:] if name not in switches] + (
+            [node.args.vararg.arg] if node.args.vararg is not None else []
+        )
         if not fields or not live or method.module is not unit.module or any(name.startswith("_") for name in live):
             continue
         used = loaded(node)

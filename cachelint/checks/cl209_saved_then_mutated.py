@@ -114,9 +114,9 @@ def _in_backward(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         if not (own_roots(value) & inputs or edit.how.startswith("the kernel ") or "data" in value.tags):
             continue
         reported |= value.roots
-        subject = (
-            f"`{edit.name}` holds a tensor that forward saved, and" if edit.name else "a tensor that forward saved"
-        )
+        subject = "a tensor that forward saved"
+        if re.fullmatch(r"[\w.]+(\[.*\])?", edit.name):
+            subject = f"`{edit.name}` holds {subject}, and"
         yield context.at(
             rule,
             edit.node,

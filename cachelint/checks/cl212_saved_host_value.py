@@ -15,7 +15,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     """Arguments of the save call that are surely host values, or containers that should have a star."""
     analysis = context.analysis
     log = analysis.log
-    if not log.saves or analysis.unit.dialect.name in ("graph-node", "layer", "chainer"):
+    if not log.saves or analysis.unit.dialect.name in ("graph-node", "layer", "chainer") or not analysis.unit.native:
         return
     for save in saves(log):
         if save.file != analysis.unit.module.path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
+from cachelint.checks.support import entry_of
 from cachelint.infer.kernels import written_parameters
 from cachelint.infer.optable import operators
 from cachelint.infer.values import Value
@@ -19,6 +20,8 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     for mutation in log.mutations:
         if mutation.phase != "backward" or not _incoming(mutation.value) or mutation.file != unit.module.path:
             continue
+        if entry_of(mutation, "backward", log) == "jvp":
+            continue  # a tangent: where forward works in place, jvp has to
         if f"torch.distributed.{mutation.how}" in operators().fills or (
             len(mutation.value.roots) > 1 and mutation.path
         ):
@@ -31,6 +34,8 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
             yield context.at(rule, mutation.node, _message(name, mutation.how))
     for launch in log.launches:
         if launch.phase != "backward" or launch.file != unit.module.path or id(launch.node) in seen:
+            continue
+        if entry_of(launch, "backward", log) == "jvp":
             continue
         hit = [name for name, value in launch.values if _incoming(value) and (len(value.roots) == 1 or not launch.path)]
         if hit:

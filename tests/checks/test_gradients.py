@@ -184,6 +184,27 @@ def test_edits_of_the_gradient(find: Find, backward: str, expected: int) -> None
     assert len(find(source, "CL218")) == expected
 
 
+@pytest.mark.parametrize(("method", "expected"), [("backward", 1), ("jvp", 0)])
+def test_a_tangent_may_be_changed_where_forward_works_in_place(find: Find, method: str, expected: int) -> None:
+    source = f"""
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.exp_()
+
+        @staticmethod
+        def {method}(ctx, given):
+            given.mul_(2)
+            return given
+
+        @staticmethod
+        def vjp(ctx, grad):
+            return grad * 2
+    """
+    assert len(find(source, "CL218")) == expected
+
+
 @pytest.mark.parametrize(("target", "expected"), [("out", 0), ("grad", 1)])
 def test_a_kernel_that_stores_to_it(find: Find, target: str, expected: int) -> None:
     source = """

@@ -190,6 +190,29 @@ def test_a_helper_that_reads_them_again_is_found(find: Find) -> None:
     assert find(source, "CL217") != []
 
 
+def test_jvp_reads_what_no_hook_unpacks(find: Find) -> None:
+    source = """
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            ctx.save_for_forward(x, w)
+            return x * w
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, w = ctx.saved_tensors
+            return grad * w, grad * x
+
+        @staticmethod
+        def jvp(ctx, tx, tw):
+            x = ctx.saved_tensors[0]
+            w = ctx.saved_tensors[1]
+            return tx * w + tw * x
+    """
+    assert find(source, "CL217") == []
+
+
 def test_a_backward_that_two_types_share_is_reported_once(find: Find) -> None:
     source = """
     class Base:
