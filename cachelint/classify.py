@@ -10,7 +10,8 @@ from functools import lru_cache
 
 from cachelint.collect import held, uses
 from cachelint.collect.log import Write
-from cachelint.infer.analysis import Analysis
+from cachelint.index.walk import walk
+from cachelint.infer.analysis import Analysis, options
 from cachelint.infer.symbols import settle
 from cachelint.infer.values import (
     CHEAP,
@@ -94,10 +95,14 @@ def _fields(analysis: Analysis, settings: Settings) -> list[FieldReport]:
     saved = _saved_roots(analysis) if analysis.unit.receiver_is_self else frozenset()
     reports = []
     for name, events in writes.items():
+        if name not in reads and all(event.grown or event.outer for event in events):
+            continue  # what a base or a constructor keeps for everybody is a field of those that use it
         value = _kept(events[0].value, analysis)
         for event in events[1:]:
             value = join(value, _kept(event.value, analysis))
         guessed = value.kinds == HOST and value.sure == LOW and value.ref is None
+        if all(event.grown for event in events):
+            guessed = value.kinds == HOST and carried(value).sure < HIGH
         if guessed and name in reads and analysis.unit.receiver_is_self and uses.as_tensor(name, analysis):
             value = replace(value, kinds=DEVICE, sure=MEDIUM)
         persistent = _crosses_steps(name, events, analysis, bool(value.kinds & DEVICE))
@@ -171,7 +176,15 @@ def _crosses_steps(name: str, events: list[Write], analysis: Analysis, tensor: b
     if not tensor and not any(carried(e.value).kinds & (DEVICE | UNKNOWN) for e in events):
         return False
     first = min((e.order for e in events if not e.guards), default=math.inf)
-    early = any(r.field == name and r.phase == "forward" and r.unset and r.order < first for r in log.reads)
+    # What names the container that is put into is no read of what it held.
+    grown = [e for e in events if e.grown]
+    named = {id(part) for e in grown for part in walk(e.node)}
+    if grown:
+        named |= {id(r.node) for r in log.reads if r.field == name and uses.only_named(r)}
+    early = any(
+        r.field == name and r.phase == "forward" and r.unset and r.order < first and id(r.node) not in named
+        for r in log.reads
+    )
     guarded = all(_guarded(e, name, log.initial) for e in events)
     return early or guarded
 
@@ -182,7 +195,10 @@ def _guarded(event: Write, name: str, initial: dict[str, Value]) -> bool:
 
 
 def _is_flag(name: str, initial: dict[str, Value]) -> bool:
-    return any(word in name for word in ("valid", "cached", "initialized", "initialised", "uploaded", "ready", "built"))
+    return any(
+        word in name
+        for word in ("valid", "cached", "is_init", "initialized", "initialised", "uploaded", "ready", "built")
+    )
 
 
 def judge(value: Value, analysis: Analysis, outputs: frozenset[str], persistent: bool, settings: Settings) -> Verdict:
@@ -215,8 +231,10 @@ def absent_inputs(analysis: Analysis) -> frozenset[str]:
     unit = analysis.unit
     if unit.dialect.name not in _INSTANCES or not unit.receiver_is_self or len(unit.backward) != 1:
         return frozenset()
-    args = unit.backward[0].node.args
-    taken = len(args.posonlyargs) + len(args.args) - 2  # without the receiver and the gradient
+    node = unit.backward[0].node
+    args, switches = node.args, options(node)
+    # Without the receiver and the gradient.
+    taken = len([a for a in (*args.posonlyargs, *args.args)[2:] if a.arg not in switches])
     if taken < 1 or args.vararg is not None or args.kwonlyargs:
         return frozenset()
     names = {a.arg for a in (*args.posonlyargs, *args.args)}
@@ -362,6 +380,8 @@ def _saved_reports(
                 continue
             taken.add(name)
             known = value if value.kinds & DEVICE else replace(value, kinds=value.kinds & NONE | DEVICE)
+            if value.kinds == HOST and value.ref is None and not analysis.unit.native:
+                known = value  # a framework of its own may save what it likes
             verdict = judge(known, analysis, outputs, False, settings)
             reports.append(
                 _report(name, expr, verdict, True, read or analysis.unit.receiver_is_self, analysis, save.file)

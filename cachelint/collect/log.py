@@ -24,6 +24,10 @@ class Write:
     order: int
     path: Path
     guards: frozenset[str] = frozenset()
+    grown: bool = False
+    """Whether the value is put into a container that the constructor made."""
+    outer: bool = False
+    """Whether it is written by the ``__call__`` around forward, which serves all subclasses of a base."""
 
 
 @dataclass(slots=True, eq=False)
@@ -171,6 +175,8 @@ class ReceiverLog:
     api: frozenset[str]
     save_names: frozenset[str]
     read_back: frozenset[str]
+    own_read_back: frozenset[str] = frozenset()
+    """Attributes under which a framework of its own, that looks like torch's, gives back what was saved."""
     phase: str = "init"
     attrs: dict[str, Value] = field(default_factory=dict)
     initial: dict[str, Value] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,6 +44,12 @@ class Unit:
     backward: tuple[Method, ...]
     operator: Method | None = None
     trainer: bool = False
+    wrapper: Method | None = None
+    """A ``__call__`` that keeps things on the instance around the forward that it calls."""
+    native: bool = True
+    """Whether the class belongs to the framework of its dialect, and not to one that merely looks like it."""
+    own_read_back: tuple[str, ...] = ()
+    """Attributes of ctx that hold what was saved, in a framework of its own."""
 
     @property
     def receiver_is_self(self) -> bool:
@@ -147,8 +154,13 @@ class _Finder:
         qualified = {f"{c.module.name}.{c.qualname}" for c in order}
         outside = {self.machine.dotted_base(b, c) for c in order for b in c.node.bases} - {""}
         decorated = {_dotted(d.func if isinstance(d, ast.Call) else d) for d in info.node.decorator_list}
+        names = qualified | outside
+        # A name that is spelled out in full says more than a tail that several frameworks share.
+        exact = {spec.name for spec in self.specs if spec.recognise == "base" and names & set(spec.bases)}
         for spec in self.specs:
-            if spec.recognise == "base" and not _matches(spec.bases, qualified | outside, spec.name):
+            if spec.recognise == "base" and (
+                spec.name not in exact if exact else not _matches(spec.bases, names, spec.name)
+            ):
                 continue
             if spec.recognise == "decorator" and not any(_tail_in(d, spec.decorators) for d in decorated):
                 continue
@@ -171,11 +183,18 @@ class _Finder:
         if not any(info.method(name) is not None for name in names):
             return None
         static = _is_static(forward[0].node) or _is_classmethod(forward[0].node)
+        native = True
+        own_read_back: tuple[str, ...] = ()
         if spec.recognise == "methods" and (static or _first(forward[0].node) == "ctx"):
             spec = by_name("torch-function", self.settings)
             forward = self.methods_named(own, spec.forward)
             setup = self.methods_named(own, spec.setup)
             backward = self.methods_named(own, spec.backward)
+            own_read_back = self.own_read_back(spec, forward[0])
+            names = (*spec.read_back, *own_read_back)
+            spec = dataclasses.replace(spec, read_back=names, api=(*spec.api, *own_read_back))
+            outside = {self.machine.dotted_base(base, owner) for owner in order for base in owner.node.bases}
+            native = bool(outside - {"", "object", "abc.ABC", "ABC"})  # a base that is not here may be anything
         receiver = spec.receiver
         if (
             receiver == "first"
@@ -184,10 +203,51 @@ class _Finder:
             and _first(forward[0].node) == "self"
         ):
             receiver = "self"
-        trainer = receiver == "self" and spec.name in ("layer", "graph-node") and _is_trainer(backward[0].node)
+        instance = receiver == "self" and spec.name in ("layer", "graph-node")
         return Unit(
-            info.qualname, info.node.lineno, self.module, spec, receiver, info, forward, setup, backward, None, trainer
+            info.qualname,
+            info.node.lineno,
+            self.module,
+            spec,
+            receiver,
+            info,
+            forward,
+            setup,
+            backward,
+            trainer=instance and _is_trainer(backward[0].node),
+            wrapper=self.wrapper(own, spec) if instance else None,
+            native=native,
+            own_read_back=own_read_back,
         )
+
+    def wrapper(self, order: list[ClassInfo], spec: DialectSpec) -> Method | None:
+        """A ``__call__`` that calls forward and sets attributes: what a base class keeps for all its subclasses."""
+        found = self.methods_named(order, ("__call__",)) if "__call__" in spec.entry else ()
+        for method in found:
+            receiver = _first(method.node)
+            used = [n for n in walk(method.node) if isinstance(n, ast.Attribute) and _is_name(n.value, receiver)]
+            if any(n.attr in spec.forward for n in used) and any(isinstance(n.ctx, ast.Store) for n in used):
+                return method
+        return None
+
+    def own_read_back(self, spec: DialectSpec, forward: Method) -> tuple[str, ...]:
+        """What the annotated class of ctx calls the saved tensors, where a project has a class of its own for it."""
+        parameters = [*forward.node.args.posonlyargs, *forward.node.args.args]
+        annotation = parameters[0].annotation if parameters else None
+        if not isinstance(annotation, ast.Name):
+            return ()
+        found = self.project.resolve(forward.module, annotation.id)
+        info = found.binding if found is not None else None
+        if not isinstance(info, ClassInfo):
+            return ()
+        methods = [node for name in spec.save if (node := info.method(name)) is not None]
+        stored = {
+            item.attr
+            for node in methods
+            for item in walk(node)
+            if isinstance(item, ast.Attribute) and isinstance(item.ctx, ast.Store)
+        }
+        return tuple(sorted(stored - set(spec.read_back)))
 
     def methods_named(self, order: list[ClassInfo], names: tuple[str, ...]) -> tuple[Method, ...]:
         """For each name, the most derived definition that is not a bare ``raise NotImplementedError``."""
@@ -350,7 +410,11 @@ def _passes(call: ast.Call, names: set[str]) -> bool:
 
 
 def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
+    return _is_name(node, "self")
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _is_library(node: ast.expr) -> bool:

@@ -9,6 +9,7 @@ from cachelint.index.walk import parents, walk
 from cachelint.infer.optable import operators
 
 if TYPE_CHECKING:
+    from cachelint.collect.log import Read
     from cachelint.infer.analysis import Analysis
 
 
@@ -33,12 +34,27 @@ def as_tensor(field: str, analysis: Analysis) -> bool:
     """Whether some use of ``field`` is one that only tensors have: an operand of ``@``, a method such as ``.t()``."""
     for read in analysis.log.reads:
         if read.field == field and read.scope is not None:
-            parent = _parents(read.scope).get(id(read.node))
+            above = _parents(read.scope)
+            node, parent = read.node, above.get(id(read.node))
+            while isinstance(parent, ast.Subscript) and parent.value is node:
+                node, parent = parent, above.get(id(parent))
             if isinstance(parent, ast.Attribute) and parent.attr in _TENSOR_ONLY:
                 return True
             if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.MatMult):
                 return True
     return False
+
+
+def only_named(read: Read) -> bool:
+    """Whether a read does no more than give the field another name: ``held = self.held``."""
+    if read.scope is None:
+        return False
+    parent = _parents(read.scope).get(id(read.node))
+    return (
+        isinstance(parent, ast.Assign)
+        and parent.value is read.node
+        and all(isinstance(target, ast.Name) for target in parent.targets)
+    )
 
 
 _TENSOR_ONLY = frozenset(("t", "T", "mT", "transpose", "permute", "matmul", "mm", "bmm", "contiguous", "unsqueeze"))

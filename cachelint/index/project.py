@@ -18,6 +18,8 @@ _CLASS = re.compile(rb"class[ \t]+(\w+)")
 _APPLY = re.compile(rb"\.\s*apply\b")
 _DIRECT = re.compile(rb"\.\s*(?:forward|setup_context|backward|vjp|jvp)\s*\(")
 _WORD = re.compile(rb"(\w+)\s*$")
+_APPLIED = re.compile(rb"(\w+)\s*(?:\(\s*\)\s*)?$")
+"""The name of a class before ``.apply``; old code makes an object of it first."""
 _MAX_HOPS = 8
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ClassInfo)
 
@@ -319,7 +321,7 @@ class Project:
                 if b".apply" in data:
                     names = set()
                     for match in _APPLY.finditer(data):
-                        word = _WORD.search(data, max(0, match.start() - 80), match.start())
+                        word = _APPLIED.search(data, max(0, match.start() - 80), match.start())
                         if word:
                             names.add(word[1])
                     for found in names:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from cachelint.collect.log import ReceiverLog
 from cachelint.collect.types import Method, Unit
+from cachelint.index.module import FunctionNode
 from cachelint.index.project import Project
 from cachelint.infer import callers
 from cachelint.infer.annotations import Reader
@@ -124,6 +126,7 @@ def _interpret(unit: Unit, project: Project, settled: dict[str, Outcome], before
     machine = Machine(project, settled)
     spec = unit.dialect
     machine.log = ReceiverLog(frozenset(spec.api), frozenset(spec.save), frozenset(spec.read_back))
+    machine.log.own_read_back = frozenset(unit.own_read_back)
     machine.receiver_class = unit.info
     machine.receiver_is_self = unit.receiver_is_self
     machine.dialect_bases = frozenset(spec.bases)
@@ -185,8 +188,18 @@ def _init(unit: Unit, machine: Machine, receiver: Value) -> None:
         machine.exhausted = False
     log = machine.log
     log.initial = {name: _persistent(name, value) for name, value in log.attrs.items()}
+    for name, value in log.initial.items():
+        _own(name, value, machine, 0)
     log.attrs = {}
     log.returns.clear()
+
+
+def _own(name: str, value: Value, machine: Machine, depth: int) -> None:
+    """Remember the containers that the constructor makes: what forward puts into them is kept in the attribute."""
+    if isinstance(value.ref, Seq) and depth < 4:
+        machine.owned[id(value.ref)] = name
+        for item in value.ref.each():
+            _own(name, item, machine, depth + 1)
 
 
 def _persistent(name: str, value: Value) -> Value:
@@ -251,8 +264,29 @@ def _forward(unit: Unit, machine: Machine, receiver: Value, analysis: Analysis) 
         analysis.parameters = tuple(bound)
     log.attrs = after
     analysis.forward_result = join_all(results)
+    if unit.wrapper is not None and analysis.forward_result is not None:
+        _wrapper(unit, unit.wrapper, machine, receiver, analysis.forward_result)
     for method in unit.setup:
         _setup(unit, machine, receiver, method, bound, analysis)
+
+
+def _wrapper(unit: Unit, method: Method, machine: Machine, receiver: Value, result: Value) -> None:
+    """The ``__call__`` around forward: what it keeps, with forward's result where it calls forward.
+
+    Only its writes and reads count: its ways out and its locals are no part of forward's.
+    """
+    log = machine.log
+    kept: list[list[Any]] = [log.returns, log.exits, log.bindings, log.allocations]
+    lengths, written = [len(events) for events in kept], len(log.writes)
+    machine.answers = {id(m.node): result for m in unit.forward}
+    env, skip, self_name = _receiver_env(unit, method, receiver, with_receiver=True)
+    env.update(_parameters(method, machine, skip, layer=True))
+    machine.run(method.node, method.module, env, owner=method.owner, self_name=self_name, entry=True)
+    machine.answers = {}
+    for write in log.writes[written:]:
+        write.outer = True
+    for events, length in zip(kept, lengths, strict=True):
+        del events[length:]
 
 
 def _setup(
@@ -332,6 +366,9 @@ def _backward_parameters(
     env: dict[str, Value] = {}
     names = [a.arg for a in (*args.posonlyargs, *args.args)][skip:]
     many = unit.dialect.name == "chainer"
+    switches = options(method.node) if unit.receiver_is_self and not many else frozenset()
+    env.update({name: HOST_VALUE for name in names[1:] if name in switches})
+    names = [*names[:1], *(name for name in names[1:] if name not in switches)]
     for position, name in enumerate(names):
         value = gradient
         if unit.receiver_is_self and not many and position > 0:
@@ -356,6 +393,18 @@ def _backward_parameters(
     if args.kwarg is not None:
         env[args.kwarg.arg] = Value(HOST, ref=Seq(None, None, {}))
     return env
+
+
+def options(node: FunctionNode) -> frozenset[str]:
+    """Parameters with a number, a string or a truth value as their default: switches, and no live inputs."""
+    args = node.args
+    positional = [*args.posonlyargs, *args.args]
+    given = zip(reversed(positional), reversed(args.defaults), strict=False)
+    return frozenset(
+        parameter.arg
+        for parameter, default in given
+        if isinstance(default, ast.Constant) and default.value is not None and default.value is not ...
+    )
 
 
 def _live_inputs(analysis: Analysis, machine: Machine) -> list[Value]:
@@ -428,6 +477,10 @@ def _parameters(
             read = reader.read(parameter.annotation, name, f"p:{name}", told)
             if read is not None:
                 none = NONE if optional else 0
+                if read.kinds & DEVICE and read.ref is None:
+                    info = reader.class_of(parameter.annotation)
+                    if info is not None:
+                        machine.tensor_classes[name] = info
                 symbol.note(DEVICE if read.kinds & DEVICE or isinstance(read.ref, Seq) else HOST, DECISIVE, told)
                 env[parameter.arg] = replace(read, kinds=read.kinds | none)
                 continue

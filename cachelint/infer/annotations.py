@@ -182,6 +182,15 @@ class Reader:
             return Value(DEVICE, deps=frozenset({name}), roots=frozenset({root}), param=name, why=why)
         return None
 
+    def class_of(self, node: ast.expr) -> ClassInfo | None:
+        """The class of the project that an annotation names, quoted or not."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            try:
+                node = ast.parse(node.value, mode="eval").body
+            except (SyntaxError, ValueError):
+                return None
+        return self._class(node)
+
     def _class(self, node: ast.expr) -> ClassInfo | None:
         if isinstance(node, ast.Name):
             found = self.project.resolve(self.module, node.id)

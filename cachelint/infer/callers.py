@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from contextlib import suppress
 
 from cachelint.collect.types import Unit
 from cachelint.index.chunks import Chunk
 from cachelint.index.module import FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
-from cachelint.index.walk import children
+from cachelint.index.walk import children, last_name, walk
 from cachelint.infer.machine import Exhausted, Machine
-from cachelint.infer.symbols import STRONG, WEAK, settle
-from cachelint.infer.values import DEVICE, HOST, LOW, NONE, UNKNOWN, Inst, Seq, Value, Why
+from cachelint.infer.names import suggests
+from cachelint.infer.symbols import DECISIVE, STRONG, WEAK, settle
+from cachelint.infer.values import DEVICE, HIGH, HOST, LOW, NONE, OPAQUE, UNKNOWN, Inst, Seq, Value, Why, carried
 
 MAX_FILES = 6
 MAX_SITES = 8
@@ -36,7 +38,8 @@ def note_callers(unit: Unit, machine: Machine, project: Project) -> None:
         for chunk in module.chunks:
             if sites >= MAX_SITES:
                 return
-            if f"{name}.apply" not in chunk.text.replace(" ", ""):
+            text = chunk.text.replace(" ", "")
+            if f"{name}.apply" not in text and f"{name}().apply" not in text:
                 continue
             try:
                 sites += _note_chunk(unit, machine, project, module, chunk)
@@ -83,12 +86,12 @@ def _alias(statement: ast.stmt, name: str) -> str:
 
 
 def _is_apply(node: ast.expr, name: str) -> bool:
-    return (
-        isinstance(node, ast.Attribute)
-        and node.attr == "apply"
-        and isinstance(node.value, (ast.Name, ast.Attribute))
-        and (node.value.id if isinstance(node.value, ast.Name) else node.value.attr) == name
-    )
+    if not isinstance(node, ast.Attribute) or node.attr != "apply":
+        return False
+    base = node.value
+    if isinstance(base, ast.Call) and not base.args:
+        base = base.func  # `F().apply(…)`, as old code has it
+    return isinstance(base, (ast.Name, ast.Attribute)) and last_name(base) == name
 
 
 def _note_alias(unit: Unit, machine: Machine, project: Project, module: ModuleInfo, alias: str) -> int:
@@ -170,11 +173,16 @@ def _is_parameter(value: Value, runner: Machine) -> bool:
 
 
 def _note_wrapper(
-    machine: Machine, project: Project, module: ModuleInfo, function: FunctionNode, open_: dict[str, list[str]]
+    machine: Machine,
+    project: Project,
+    module: ModuleInfo,
+    function: FunctionNode,
+    open_: dict[str, list[str]],
+    further: int = 1,
 ) -> None:
     """What the callers of a wrapper pass for parameters that it hands on and does not use itself.
 
-    ``open_`` names forward's parameters by the wrapper's.
+    ``open_`` names forward's parameters by the wrapper's; ``further`` wrappers around it may hand on, too.
     """
     name = function.name
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
@@ -185,25 +193,39 @@ def _note_wrapper(
             return
         if other is not module:
             found = project.resolve(other, name)
-            if found is None or found.binding is not function:
-                continue
+            if found is None or found.binding is not function or len(other.lookup(name)) > 1:
+                continue  # another function, or one of several that go by this name
         for chunk in other.chunks:
             if f"{name}(" not in chunk.text or sites >= MAX_SITES:
                 continue
             with suppress(SyntaxError):
                 for statement in other.statements(chunk):
                     for caller, owner, calls in _enclosing(statement, name, other, bare=True):
-                        if caller is None or caller is function:
+                        if caller is None or caller is function or _imports(caller, name):
                             continue
                         sites += len(calls)
                         runner = _interpreted(project, other, caller, owner, calls)
+                        still: dict[str, list[str]] = {}
                         for call in calls:
                             for args, kwargs in runner.call_hook[id(call)]:
                                 for own, value in [*zip(names, args, strict=False), *kwargs.items()]:
                                     if "starred" in value.tags:
                                         break
                                     for target in open_.get(own, ()):
-                                        _note_argument(machine, runner, other, call, target, value)
+                                        told = _note_argument(machine, runner, other, call, target, value)
+                                        if not told and _is_parameter(value, runner):
+                                            still.setdefault(value.param or "", []).append(target)
+                        if still and owner is None and further:
+                            _note_wrapper(machine, project, other, caller, still, further - 1)
+
+
+def _imports(function: FunctionNode, name: str) -> bool:
+    """Whether a function imports something of that name itself: a namesake of what the module knows."""
+    return any(
+        name in (alias.asname or alias.name for alias in node.names)
+        for node in walk(function)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    )
 
 
 def _interpreted(
@@ -233,6 +255,11 @@ def _interpreted(
 
 
 _TENSOR_WORDS = ("tensor", "ndarray", "array")
+_A_TENSOR = re.compile(
+    r"(?:(?:an?|the|input|output|optional) )*(?:(?:list|tuple|sequence) of )?(?:[\w.]+\.)?(?:\w*tensor|ndarray|array)s?\b"
+)
+"""How a sentence begins that says what a parameter is, and that it is a tensor."""
+
 _HOST_WORDS = ("int", "float", "bool", "str", "optional[int]", "optional[float]", "optional[bool]", "callable")
 
 
@@ -246,13 +273,14 @@ def _docstring(function: FunctionNode, runner: Machine) -> None:
         if not colon or len(head) > 80:
             continue
         word, _, kind = head.partition("(")
-        kind = (kind or rest).strip(" )`").lower()
+        told = (kind or rest).strip(" )`").lower()
         symbol = runner.symbols.get(word.strip(" `*-"))
-        if symbol is None or not kind:
+        if symbol is None or not told:
             continue
-        why = Why(symbol.path, function.lineno, f"the docstring calls `{symbol.name}` {kind[:40]}")
-        first = kind.split(",")[0].strip(" `)")
-        if any(word in first.split("(")[0] for word in _TENSOR_WORDS):
+        why = Why(symbol.path, function.lineno, f"the docstring calls `{symbol.name}` {told[:40]}")
+        first = told.split(",")[0].strip(" `)")
+        # In parentheses stands the type; what follows a colon may be a sentence about tensors.
+        if any(word in first.split("(")[0] for word in _TENSOR_WORDS) if kind else _A_TENSOR.match(first):
             symbol.note(DEVICE, STRONG, why)
         elif first in _HOST_WORDS:
             symbol.note(HOST, STRONG, why)
@@ -287,11 +315,19 @@ def _note_argument(
         symbol.optional = True
     where = Why(module.path, call.lineno, f"a caller passes {_spoken(kinds)} for `{name}`")
     strength = WEAK if value.sure == LOW and not value.kinds & UNKNOWN else STRONG
+    if kinds & DEVICE and _from_unseen_code(value) and suggests(name) == HOST:
+        return False  # one of several things that came together: not all of them need be tensors
+    if kinds == HOST and isinstance(value.ref, Inst) and not carried(value).kinds & (DEVICE | UNKNOWN):
+        strength = DECISIVE  # an object of a class of the project, whatever attributes it shares with tensors
     if kinds & DEVICE:
         symbol.note(DEVICE, strength, where)
     elif kinds & HOST and not kinds & UNKNOWN:
         symbol.note(HOST, strength, where)
     return bool(kinds & DEVICE) or not kinds & UNKNOWN
+
+
+def _from_unseen_code(value: Value) -> bool:
+    return value.cost == OPAQUE and value.sure < HIGH and value.ref is None and any("#" in root for root in value.roots)
 
 
 def _kinds(value: Value, runner: Machine) -> int:

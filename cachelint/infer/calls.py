@@ -141,6 +141,10 @@ class Calls(Library):
         if func.kernel:
             return self.launch(Value(HOST, ref=func), args, kwargs, node)
         target = func.node
+        if id(target) in self.answers:
+            for value in args:
+                self.note(value, DEVICE, STRONG, node, "handed to forward")
+            return self.answers[id(target)]
         if getattr(target, "name", "") in ARRAY_MODULE_GETTERS:
             return Value(HOST, ref=Ext("numpy"))
         late = self.steps > self.helper_steps and not any(isinstance(value.ref, Recv) for value in args)
@@ -148,7 +152,7 @@ class Calls(Library):
             # Late in a long forward only what touches the receiver is worth the time.
             if getattr(target, "name", "") == "prepare_for_saving" and args:
                 return emptied(join_all([carried(value) for value in args]) or args[0])
-            return self.unfollowed(args, kwargs, node)
+            return self.unfollowed(args, kwargs, node, recursive=id(target) in self.stack and not late)
         if self.log.phase == "backward" and func.env is None and not self.worth_following(args, kwargs, target):
             return self.made(node, "the result of a helper", (*args, *kwargs.values()), floor=CONST)
         env = self.bind(func, args, kwargs, star)
@@ -243,13 +247,17 @@ class Calls(Library):
                 return result.ref.element() or HOST_VALUE
         return result
 
-    def unfollowed(self: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.AST) -> Value:  # type: ignore[misc]
+    def unfollowed(  # type: ignore[misc]
+        self: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.AST, recursive: bool = False
+    ) -> Value:
         """A recursive or too deep call: device if anything given is."""
         everything = [carried(value) for value in (*args, *kwargs.values())]
         for value in everything:
             if isinstance(value.ref, Recv):
                 self.log.escapes.append(self.event("*", node, sure=False))
-        return replace(self.made(node, "a recursive call", tuple(everything), floor=OPAQUE), sure=LOW)
+        # What a recursive call gives was computed as the other ways out of the function compute it.
+        floor = CHEAP if recursive else OPAQUE
+        return replace(self.made(node, "a recursive call", tuple(everything), floor=floor), sure=LOW)
 
     def bind(  # type: ignore[misc]
         self: Machine, func: Func, args: list[Value], kwargs: dict[str, Value], star: bool = False
@@ -564,6 +572,8 @@ class Calls(Library):
             result = self.call_function(Func(method, owner.module, owner), given, kwargs, node)
             if carried(result).kinds & DEVICE:
                 return result
+        if any(isinstance(value.ref, Recv) for value in (*args, *kwargs.values())):
+            self.log.escapes.append(self.event("*", node, sure=False))
         return self.made(
             node, f"the result of {info.name}.apply", (*args, *kwargs.values()), floor=OPAQUE, kinds=DEVICE
         )
@@ -653,6 +663,7 @@ class Calls(Library):
 
     def grow(self: Machine, seq: Seq, value: Value, node: ast.AST, spread: bool = False) -> None:  # type: ignore[misc]
         """Something joins a container. Positions stay known outside branches and loops."""
+        self.grown(seq, value, node)
         if seq.shared:
             self.log.stores.append(self.outside(seq.shared.rpartition(".")[2], node, value))
         if seq.shared and value.kinds & DEVICE:
@@ -742,7 +753,7 @@ class Calls(Library):
             found = self.find_method(self.receiver_class, name) if self.receiver_class is not None else None
             if found is not None and not self.is_dialect_base(found[1]):
                 pass
-            elif name.startswith("saved_") and name != "saved_tensor":
+            elif (name.startswith("saved_") and name != "saved_tensor") or name in log.own_read_back:
                 return self.read_saved(node)
             else:
                 return Value(HOST, ref=Attr(base, name))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cachelint.index.walk import last_name, walk
+from cachelint.infer.annotations import Reader
 from cachelint.infer.names import suggests
 from cachelint.infer.optable import operators
 from cachelint.infer.symbols import DECISIVE, FAIR, HINT, STRONG, WEAK
@@ -622,6 +623,9 @@ class Expressions:
             symbol = self.symbols.get(base.param) if base.param else None
             if symbol is not None:
                 symbol.foreign.add(name)
+                declared = self.declared_attribute(base, name, node)
+                if declared is not None:
+                    return declared
             device = suggests(name) != HOST and not name.startswith(("is_", "_is", "has_"))
             kinds = DEVICE | NONE if device else HOST
             if base.cost >= SAVED:  # part of what opaque code returned
@@ -631,6 +635,17 @@ class Expressions:
         if base.kinds == HOST and base.ref is None:
             return Value(HOST, ref=Attr(base, name), deps=base.deps, sure=base.sure, why=base.why)
         return Value(HOST, ref=Attr(base, name))
+
+    def declared_attribute(self: Machine, base: Value, name: str, node: ast.AST) -> Value | None:  # type: ignore[misc]
+        """What the body of a subclass of Tensor says about an attribute of its objects."""
+        info = self.tensor_classes.get(base.param or "")
+        for owner in self.mro(info) if info is not None else ():
+            for member in owner.members.get(name, ()):
+                if isinstance(member, ast.AnnAssign):
+                    told = self.why(node, f"`{name}` of a {owner.name} is annotated {ast.unparse(member.annotation)}")
+                    read = Reader(self.project, owner.module).read(member.annotation, name, f"a:{name}", told)
+                    return None if read is None else replace(read, deps=base.deps, cost=PERSIST, param=None)
+        return None
 
     def result_part(self: Machine, base: Value, position: int, node: ast.AST) -> Value:  # type: ignore[misc]
         """One of the results of an operator that returns several: each has its own storage."""

@@ -204,7 +204,9 @@ class Library:
         """``torch.ops.ns.name`` where the calling module itself defines ``name`` as a custom operator."""
         name = dotted.split(".")[3] if dotted.count(".") >= 3 else ""
         found = self.global_name(self.frame.module, name) if name else None
-        return found if found is not None and isinstance(found.ref, Func) else None
+        if found is None or not isinstance(found.ref, Func):
+            return None
+        return None if id(found.ref.node) in self.stack else found  # a wrapper that bears the name of what it wraps
 
     def several(self: Machine, args: list[Value], kwargs: dict[str, Value]) -> bool:  # type: ignore[misc]
         """Whether a reduction is called in its form with several results (a dimension is given)."""
@@ -294,6 +296,10 @@ class Library:
             if name == "exp":
                 return made.tagged("exp")
             return made.tagged("sum of exp") if name == "sum" and "exp" in first.tags else made
+        if category in ("constant", "empty"):
+            shape = args[: 1 + name.startswith("new_")] if name.endswith("full") else args
+            for size in _sizes(name, shape) if name in _SIZED else ():
+                self.note(size, HOST, FAIR, node, f"a size given to {name}")
         if category == "constant":
             if any(carried(v).kinds & (DEVICE | UNKNOWN) for v in args) and name in _FROM_DATA:
                 return self.made(node, f"{name}: a copy", tuple(args), floor=CHEAP, kinds=DEVICE)
@@ -574,14 +580,23 @@ _FROM_DATA = frozenset(["tensor", "array", "asarray", "from_numpy", "stack"])
 _CHECKPOINT = frozenset(["use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug"])
 
 
+def _sizes(name: str, args: list[Value]) -> list[Value]:
+    """The sizes among the arguments of a function that makes a tensor of a given shape."""
+    if name.endswith("_like") or not args:
+        return []
+    given = args[1:] if name.startswith("new_") else args  # behind the receiver
+    return [size for arg in given for size in (arg.ref.each() if isinstance(arg.ref, Seq) else [arg])]
+
+
+_SIZED = frozenset("empty zeros ones full new_empty new_zeros new_ones new_full".split())
+"""Functions whose arguments are numbers, or a tuple of numbers, in front."""
+
+
 def _is_small(name: str, args: list[Value]) -> bool:
     """A constant tensor whose size is written out, and small."""
     if name in ("tensor", "as_tensor", "scalar_tensor"):
         return True
-    if name.endswith("_like") or not args:
-        return False
-    given = args[1:] if name.startswith("new_") else args  # behind the receiver
-    sizes = [size for arg in given for size in (arg.ref.each() if isinstance(arg.ref, Seq) else [arg])]
+    sizes = _sizes(name, args)
     if not sizes:
         return False
     total = 1

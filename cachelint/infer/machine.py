@@ -106,6 +106,12 @@ class Machine(Expressions, Calls):
         self.statement: ast.stmt | None = None
         self.lifetimes: list[Any] | None = None
         self.dialect_bases: frozenset[str] = frozenset()
+        self.tensor_classes: dict[str, ClassInfo] = {}
+        """The class of the project that a parameter that is a tensor is annotated with."""
+        self.answers: dict[int, Value] = {}
+        """What functions return that have been interpreted already, by the id of their node."""
+        self.owned: dict[int, str] = {}
+        """The attribute that each container made by the constructor belongs to, by the container's id."""
 
     # -- symbols -----------------------------------------------------------------------------------------------------
 
@@ -539,10 +545,26 @@ class Machine(Expressions, Calls):
         )
         log.attrs[name] = value
 
+    def grown(self, seq: Seq, value: Value, node: ast.AST) -> None:
+        """Note what forward puts into a container that the constructor made: the attribute keeps it from then on."""
+        field = self.owned.get(id(seq)) if self.owned and self.log.phase == "forward" else None
+        if field is None:
+            return
+        why = self.why(node, f"put into `{field}`, a container of the constructor's", value.why)
+        held = Value(HOST, ref=Seq(None, replace(value, why=why), mutable=True))
+        current = self.log.attrs.get(field)
+        self.write(field, held, node)
+        self.log.writes[-1].grown = True
+        if current is None:
+            del self.log.attrs[field]  # it stays the constructor's container
+        else:
+            self.log.attrs[field] = current
+
     def set_item(self, base: Value, key: Value, value: Value, node: ast.Subscript) -> None:
         """``base[key] = value``."""
         ref = base.ref
         if isinstance(ref, Seq):
+            self.grown(ref, value, node)
             if ref.shared:
                 self.log.stores.append(self.outside(ref.shared.rpartition(".")[2], node, value))
                 if value.kinds & DEVICE:
@@ -812,6 +834,8 @@ class Machine(Expressions, Calls):
         if isinstance(ref, Seq):
             if ref.items is not None and ref.rest is None:
                 return ref.items
+            if ref.variants and count is not None:
+                return next((items for items in ref.variants if len(items) == count), None)
             return None
         if isinstance(ref, Inst) and ref.info and count is not None and len(ref.attrs) == count:
             from cachelint.infer.annotations import is_record

@@ -131,6 +131,8 @@ class Seq:
     """Dotted name of the module-level container that this is, if it is one."""
     places: bool = False
     """Whether ``rest`` stands for arguments that callers give by position or keyword: each place is its own symbol."""
+    variants: tuple[list[Value], ...] = ()
+    """The tuples of different lengths that this may be: how many names it is unpacked into tells which."""
 
     def each(self) -> Iterator[Value]:
         """Every value that may be inside."""
@@ -336,7 +338,22 @@ def _join_seq(a: Seq, b: Seq) -> Seq:
         rest = a.rest if b.rest is None else b.rest if a.rest is None else join(a.rest, b.rest)
         return Seq(None, rest, keys, True, a.shared or b.shared)
     rest_all = join_all([*a.each(), *b.each()])
-    return Seq(None, rest_all, None, a.mutable or b.mutable, a.shared or b.shared)
+    joined = Seq(None, rest_all, None, a.mutable or b.mutable, a.shared or b.shared)
+    joined.variants = _variants(a, b)
+    return joined
+
+
+def _variants(a: Seq, b: Seq) -> tuple[list[Value], ...]:
+    """The tuples that either of two may be, one a length; none where one of them is something else."""
+    found: dict[int, list[Value]] = {}
+    for seq in (a, b):
+        known = seq.variants or (() if seq.items is None or seq.rest is not None or seq.mutable else (seq.items,))
+        if not known:
+            return ()
+        for items in known:
+            other = found.get(len(items))
+            found[len(items)] = items if other is None else [join(x, y) for x, y in zip(other, items, strict=True)]
+    return tuple(found.values())
 
 
 def join_all(values: Iterable[Value]) -> Value | None:

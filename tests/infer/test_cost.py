@@ -209,3 +209,48 @@ def test_results_of_one_elementwise_kernel_are_told_apart() -> None:
     field = judged(source)["hat"]
     assert (field.cls.value, str(field.origin.value)) == ("RECOMPUTE", "intermediate")
     assert judged(source)["number"].cls.value == "SAFE"
+
+
+def test_a_copy_that_is_changed_and_returned_is_the_output() -> None:
+    source = """
+    class Rectify:
+        def forward(self, x):
+            self.y = x.copy()
+            self.y[x < 0.0] = 0.0
+            return self.y
+
+        def backward(self, grad):
+            return grad * self.y
+    """
+    assert classes(source) == {"y": "SAVE"}
+
+
+def test_a_recursive_call_is_no_dearer_than_the_rest_of_the_function() -> None:
+    module = """
+    def wrapped(t, deep=True):
+        if deep:
+            return wrapped(t.contiguous(), False)
+        return t.view(-1)
+    """
+    assert of("ctx.w = wrapped(x)\nreturn x", "w", "x: Tensor", module) == {"w": "RECOMPUTE"}
+
+
+def test_a_wrapper_that_bears_the_name_of_an_operator_is_not_recursive() -> None:
+    module = """
+    def pack(t):
+        return torch.ops.mine.pack(t)
+    """
+    assert of("ctx.w = pack(x)\nreturn x", "w", "x: Tensor", module) == {"w": "SAVE"}
+
+
+def test_a_subclass_of_tensor_says_what_its_attributes_are() -> None:
+    module = """
+    class Layout:
+        pass
+
+    class Sharded(torch.Tensor):
+        _plan: Layout
+        _local: Tensor
+    """
+    body = "ctx.plan = x._plan\nctx.local = x._local\nreturn x._local"
+    assert of(body, "plan local", "x: 'Sharded'", module) == {"plan": "SAFE", "local": "RECOMPUTE"}

@@ -1,0 +1,189 @@
+"""What the callers of a type show about its parameters, and what they don't."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.infer.judging import PRELUDE, classes, function, judged
+
+
+def of(forward: str, reads: str, signature: str, module: str) -> dict[str, str]:
+    return classes(function(forward, reads, signature, module))
+
+
+@pytest.mark.parametrize(
+    ("line", "cls"),
+    [
+        ("extra: how to join tensors of all workers", "SAFE"),
+        ("extra: Scale of the tensor after the reduction", "SAFE"),
+        ("extra: a tensor of weights", "RECOMPUTE"),
+        ("extra: Tensor, one row a worker", "RECOMPUTE"),
+        ("extra: optional torch.Tensor", "RECOMPUTE"),
+        ("extra (list of tensors): what to add", "RECOMPUTE"),
+        ("extra (torch.Tensor): how to weigh", "RECOMPUTE"),
+    ],
+)
+def test_a_docstring_speaks_of_a_type_or_of_tensors_in_general(line: str, cls: str) -> None:
+    module = f"""
+    def wrap(x, extra):
+        '''Reduce.
+
+        Args:
+            {line}
+        '''
+        return F.apply(x, extra)
+    """
+    assert of("ctx.extra = extra\nreturn x", "extra", "x: Tensor, extra", module) == {"extra": cls}
+
+
+def test_the_number_of_names_tells_which_of_several_tuples_came_back() -> None:
+    module = """
+    def prepare(x, packed):
+        width = x.shape[-1]
+        if packed:
+            return x, width
+        y = x * 2
+        return x, y, width
+
+    def wrap(x: Tensor):
+        first, second, width = prepare(x, False)
+        return F.apply(first, second, width)
+    """
+    body = "ctx.second = second\nctx.width = width\nreturn x"
+    assert of(body, "second width", "x, second, width", module) == {"second": "RECOMPUTE", "width": "SAFE"}
+
+
+def test_tuples_of_one_length_are_joined_by_position() -> None:
+    module = """
+    def prepare(x, packed):
+        if packed:
+            return x, 1, x
+        if x.is_cuda:
+            return x, 2, None
+        return x, 3
+
+    def wrap(x: Tensor):
+        first, number, third = prepare(x, False)
+        return F.apply(first, number, third)
+    """
+    found = judged(function("ctx.n = n\nctx.t = t\nreturn x", "n t", "x, n, t", module))
+    assert found["n"].cls.value == "SAFE"
+    assert (found["t"].cls.value, found["t"].storage.value) == ("RECOMPUTE", "maybe")
+
+
+def test_an_object_of_a_class_of_the_project_is_one_whatever_it_shares_with_tensors() -> None:
+    module = """
+    class Path:
+        def __init__(self, steps):
+            self.steps = steps
+
+    def wrap(x: Tensor, path: Path):
+        return F.apply(x, path)
+    """
+    body = "ctx.path = path\nn = path.shape[0]\nreturn x * n"
+    assert of(body, "path", "x: Tensor, path", module) == {"path": "SAFE"}
+
+
+def test_an_object_that_is_handed_over_with_tensors_in_it_is_no_handle() -> None:
+    module = """
+    class Pair:
+        def __init__(self, left, right):
+            self.left, self.right = left, right
+
+    def wrap(x: Tensor):
+        return F.apply(x, Pair(x * 2, x * 3))
+    """
+    body = "ctx.pair = pair\nn = pair.shape[0]\nreturn x * n"
+    assert of(body, "pair", "x: Tensor, pair", module) == {"pair": "RECOMPUTE"}
+
+
+def test_results_of_unseen_code_that_come_together_leave_the_name_its_say() -> None:
+    module = """
+    import elsewhere
+
+    def run():
+        q, lengths, longest_len = elsewhere.prepare(torch.ones(3))
+        return F.apply(q, lengths, longest_len)
+    """
+    body = "ctx.longest_len = longest_len\nreturn x"
+    assert of(body, "longest_len", "x, lengths, longest_len", module) == {"longest_len": "SAFE"}
+
+
+def test_an_object_made_on_the_spot_applies_its_class() -> None:
+    module = """
+    class Wrap(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.steps = torch.LongTensor(3)
+
+        def forward(self, x):
+            return F().apply(x, self.steps)
+    """
+    assert of("ctx.steps = steps\nreturn x", "steps", "x: Tensor, steps", module) == {"steps": "RECOMPUTE"}
+
+
+@pytest.mark.parametrize(("value", "cls"), [("True", "SAFE"), ("torch.ones(3)", "RECOMPUTE")])
+def test_a_wrapper_of_a_wrapper_only_hands_on_what_its_callers_pass(value: str, cls: str) -> None:
+    module = f"""
+    def inner(x, bias):
+        return F.apply(x, bias)
+
+    def outer(x, bias):
+        return inner(x, bias)
+
+    def run(x):
+        return outer(x, {value})
+    """
+    assert of("ctx.bias = bias\nreturn x", "bias", "x: Tensor, bias", module) == {"bias": cls}
+
+
+def test_a_namesake_that_a_caller_imports_itself_is_no_wrapper_of_ours() -> None:
+    module = """
+    def outer(x, level):
+        return F.apply(x, level)
+    """
+    caller = """
+    from m import outer
+
+    def run(x):
+        return outer(x, 3)
+
+    def other(x):
+        from elsewhere import outer
+        return outer(x, torch.ones(3))
+    """
+    found = judged(
+        function("ctx.level = level\nreturn x", "level", "x: Tensor, level", module), {"n.py": PRELUDE + caller}
+    )
+    assert found["level"].storage.value == "host"
+
+
+def test_a_name_with_two_sources_says_nothing() -> None:
+    module = """
+    def outer(x, level):
+        return F.apply(x, level)
+    """
+    caller = """
+    from m import outer
+    try:
+        from elsewhere import outer
+    except ImportError:
+        outer = None
+
+    def run(x):
+        return outer(x, torch.ones(3))
+    """
+    found = judged(
+        function("ctx.level = level\nreturn x", "level", "x: Tensor, level", module), {"n.py": PRELUDE + caller}
+    )
+    assert found["level"].storage.value == "host"
+
+
+def test_a_size_of_a_new_tensor_is_a_number() -> None:
+    body = "ctx.B = B\ny = torch.empty((x.shape[0], B), device=x.device)\nreturn y"
+    assert of(body, "B", "x: Tensor, B", "") == {"B": "SAFE"}
+
+
+def test_what_fills_a_new_tensor_is_no_size() -> None:
+    body = "ctx.C = C\ny = torch.full((3, 4), C)\nreturn y * C"
+    assert of(body, "C", "x: Tensor, C", "") == {"C": "RECOMPUTE"}
