@@ -274,9 +274,13 @@ def join(a: Value, b: Value) -> Value:
     if ref is not b.ref:
         ref = _join_ref(a.ref, b.ref)
     strong, weak = (a, b) if _weight(a) >= _weight(b) else (b, a)
+    cost = strong.cost if not weak.kinds & (DEVICE | UNKNOWN) else max(a.cost, b.cost)
+    if strong.cost == OPAQUE and weak.cost == CHEAP and strong.kinds & weak.kinds & DEVICE:
+        # Two ways to one quantity, a fast one that can't be seen and a plain one: the recipe that can be read is for both.
+        strong, weak, cost = weak, strong, CHEAP
     return Value(
         a.kinds | b.kinds,
-        strong.cost if not weak.kinds & (DEVICE | UNKNOWN) else max(a.cost, b.cost),
+        cost,
         a.deps | b.deps if a.deps is not b.deps else a.deps,
         a.roots | b.roots if a.roots is not b.roots else a.roots,
         a.param if a.param == b.param else None,
