@@ -58,16 +58,21 @@ def changed_in_place(scope: Scope, routine: Routine) -> frozenset[str]:
     names |= {root[2:] for root in roots if root.startswith("p:")}
     names |= {binding.name for binding in log.bindings if carried(binding.value).roots & roots}
     names |= {f"{receiver}.{write.field}" for write in log.writes if carried(write.value).roots & roots}
+    assigned: list[ast.Assign] = []
     for node in walk(routine.node):
-        names |= _edited(node, receiver)
+        if isinstance(node, (ast.AugAssign, ast.Subscript, ast.Call)):
+            names |= _edited(node, receiver)
+        elif isinstance(node, ast.Assign) and _may_alias(node.value):
+            assigned.append(node)
+    aliases = [
+        ({name for target in node.targets for name in _named(target, receiver)}, _named(node.value, receiver))
+        for node in (assigned if names else ())
+    ]
     while True:
         more: set[str] = set()
-        for node in walk(routine.node):
-            if isinstance(node, ast.Assign) and _may_alias(node.value):
-                targets = {name for target in node.targets for name in _named(target, receiver)}
-                values = _named(node.value, receiver)
-                more |= values if targets & names else set()
-                more |= targets if values & names else set()
+        for targets, values in aliases:
+            more |= values if targets & names else set()
+            more |= targets if values & names else set()
         if more <= names:
             return frozenset(names)
         names |= more
