@@ -6,10 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cachelint.runtime.measure import MeasureError, Measurement, Owned
 from cachelint.runtime.measure_text import where
 from cachelint.runtime.meter_report import MeterReport
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 960, 560
 LEFT, RIGHT, TOP, BOTTOM = 84, 24, 64, 320
@@ -170,28 +174,62 @@ def save(found: Measurement, path: Path) -> None:
 
 def _png(found: Measurement, path: Path) -> None:
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        import matplotlib  # noqa: F401
     except ImportError as error:
         raise MeasureError(
             f"{path}: a PNG needs matplotlib (pip install 'torch-cachelint[plot]'); or give a .svg"
         ) from error
+    figure(found).savefig(path, dpi=120)
+
+
+def figure(found: Measurement) -> Figure:
+    """The same plot for matplotlib: the curves with their peaks, and the live sets as bars below."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     shown = versions(found)
-    size, unit = unit_of(max(report.peak for _, _, report, _ in shown))
-    figure = Figure(figsize=(10, 5))
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for name, label, report, _ in shown:
+    largest = max(1, *(report.peak for _, _, report, _ in shown))
+    size, unit = unit_of(largest)
+    page = Figure(figsize=(10, 5 + 0.8 * len(shown)), layout="constrained")
+    FigureCanvasAgg(page)
+    axes, bars = page.subplots(2, 1, height_ratios=(5, 0.8 * len(shown)))
+    for row, (name, label, report, _) in enumerate(shown):
         levels = [report.start, *(event.current for event in report.timeline)]
         places = [0.0, *(event.index + 0.5 for event in report.timeline)]
-        axes.step(
-            places, [level / size for level in levels], where="post", color=COLOURS[name], label=f"{name}: {label}"
-        )
+        # The first line is the broader one, so that both are seen where they lie on each other.
+        style = {"where": "post", "color": COLOURS[name], "label": f"{name}: {label}", "linewidth": 3 - 1.8 * row}
+        axes.step(places, [level / size for level in levels], **style)
         index = report.peak_event.index + 0.5 if report.peak_event is not None else 0.0
         axes.plot([index], [report.peak / size], "o", color=COLOURS[name])
-        axes.annotate(f"peak: {_briefly(report)}", (index, report.peak / size), fontsize=7, color=COLOURS[name])
-    axes.set_ylim(bottom=0)
+        late = index > len(report.timeline) / 2
+        axes.annotate(
+            f"peak: {_briefly(report)}",
+            (index, report.peak / size),
+            xytext=(-8 if late else 8, 8 - 16 * row),
+            textcoords="offset points",
+            ha="right" if late else "left",
+            va="center",
+            fontsize=8,
+            color=COLOURS[name],
+        )
+    axes.set_ylim(0, 1.12 * largest / size)
     axes.set_xlabel("operator calls")
     axes.set_ylabel(f"live bytes, {unit}")
     axes.legend(fontsize=8, loc="lower right")
-    figure.savefig(path, dpi=120)
+    for row, (_, _, report, owned) in enumerate(shown):
+        flagged = {each.storage.serial for each in owned if each.at_peak}
+        left = 0.0
+        for position, each in enumerate(report.live):
+            width = each.bytes / size
+            colour = FLAGGED if each.serial in flagged else BANDS[position % 2]
+            bars.barh(row, width, left=left, color=colour, edgecolor="white", linewidth=0.5)
+            told = each.owner or (_short(each.site.op) if each.site is not None else "")
+            if width > 0.011 * len(told) * largest / size:
+                bars.text(left + width / 2, row, told, ha="center", va="center", fontsize=8)
+            left += width
+    bars.set_yticks(range(len(shown)), [name for name, *_ in shown])
+    bars.invert_yaxis()
+    bars.set_xlim(0, largest / size)
+    note = " (flagged owners in orange)" if any(each.at_peak for *_, owned in shown for each in owned) else ""
+    bars.set_xlabel(f"alive at the peak, {unit}{note}")
+    return page

@@ -147,7 +147,8 @@ def _owners(found: Measurement) -> Iterator[str]:
             there = sum(each.storage.bytes for each in alive)
             yield f"  {title}: alive at the peak: {names}, {there:,} of {total:,} bytes"
         else:
-            yield f"  {title}: none of the {len(owned)} storages was alive at the peak ({total:,} bytes)"
+            none = "its storage was not" if len(owned) == 1 else f"none of the {len(owned)} storages was"
+            yield f"  {title}: {none} alive at the peak ({total:,} bytes)"
         last = max((each.storage.died for each in owned if each.storage.died is not None), default=None)
         if last is not None and last < len(report.timeline):
             yield f"    the last of them was gone by the time of {report.timeline[last].site}"

@@ -18,7 +18,7 @@ from cachelint.cli import run
 from cachelint.runtime import measure_fix
 from cachelint.runtime.arguments import Literal, SpecError, TensorSpec, dtype_named, literals_of, make, parse, sizes_of
 from cachelint.runtime.measure import Plan, measure, same_bits
-from cachelint.runtime.measure_plot import svg, ticks
+from cachelint.runtime.measure_plot import figure, svg, ticks
 from cachelint.runtime.measure_text import conclusions, text, to_dict
 from cachelint.runtime.target import Setup, TargetError
 from cachelint.runtime.target_load import load
@@ -372,12 +372,33 @@ def test_the_plot_is_a_picture_of_the_figures(code: Any) -> None:
     assert sum(widths[4:]) == pytest.approx(852 * 3 / 4, abs=0.1)
 
 
+def test_the_picture_has_the_live_sets_too(code: Any) -> None:
+    pytest.importorskip("matplotlib")
+    path = code(TWO)
+    owners = [measure_fix.owners_named("before:a")]
+    found = measure(load(f"{path}:before"), load(f"{path}:after"), plan(pairs=1), owners)
+    curves, bars = figure(found).axes
+    told = [text.get_text() for text in curves.texts]
+    assert "peak: mul.Tensor, module1.py:6" in told
+    assert len(told) == 2
+    lengths = [round(bar.get_width() * 1024) for bar in bars.patches]
+    assert lengths == [each.bytes for run in (found.pairs[0].before, found.pairs[0].after) for each in run.live]
+    assert bars.get_xlabel() == "alive at the peak, KiB (flagged owners in orange)"
+
+
 @given(st.floats(0.01, 1e6))
 def test_ticks_are_few_round_and_within(largest: float) -> None:
     found = ticks(largest)
     assert 2 <= len(found) <= 9
     assert found[0] == 0
     assert found[-1] <= largest * (1 + 1e-9)
+
+
+def test_one_storage_that_is_gone_at_the_peak(code: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path = code("def early(x):\n    a = x * 2\n    b = a.sum()\n    del a\n    return b + x * 3 + (x * 4 - x * 5)\n")
+    status, out, _ = cli(f"{path}:early", "--input", "64,64", "--mode", "forward", "--owners", "early:a", capsys=capsys)
+    assert status == 0
+    assert "its storage was not alive at the peak (16,384 bytes)" in out
 
 
 def test_plots_are_written(code: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
