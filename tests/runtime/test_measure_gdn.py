@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cachelint.runtime.layers.gdn import lora_projection as migrated
 from cachelint.runtime.layers.init import Init
+from cachelint.runtime.measure_fix import shipped_fixer
 from cachelint.runtime.meter import Meter
 from cachelint.runtime.meter_report import MeterReport
 
@@ -36,8 +37,20 @@ def _load(path: Path) -> ModuleType:
     return module
 
 
-legacy = _load(ROOT / "fixtures/legacy/gdn/lora_projection.py")
-FORMS = pytest.mark.parametrize("form", [legacy, migrated], ids=["legacy", "migrated"])
+def _mended(path: Path) -> ModuleType:
+    """The module with the shipped lifetime fix applied to it in memory."""
+    module = ModuleType(f"mended_{path.stem}")
+    sys.modules[module.__name__] = module
+    source = shipped_fixer()(path.read_text(encoding="utf-8"), str(path))
+    exec(compile(source, f"{path} (fixed)", "exec"), module.__dict__)
+    return module
+
+
+LEGACY = ROOT / "fixtures/legacy/gdn/lora_projection.py"
+legacy = _load(LEGACY)
+mended = _mended(LEGACY)
+FORMS = pytest.mark.parametrize("form", [legacy, migrated, mended], ids=["legacy", "migrated", "mended"])
+AFTER = pytest.mark.parametrize("after_form", [migrated, mended], ids=["migrated", "mended"])
 
 
 def blocks(rows: int, columns: int) -> int:
@@ -66,8 +79,9 @@ def measured(form: Any, rows: int, mode: str) -> MeterReport:
 
 @pytest.mark.parametrize("mode", ["forward", "backward", "autograd"])
 @pytest.mark.parametrize("rows", [64_902, 64_900])
-def test_the_saving_to_the_byte(rows: int, mode: str) -> None:
-    before, after = measured(legacy, rows, mode), measured(migrated, rows, mode)
+@AFTER
+def test_the_saving_to_the_byte(after_form: Any, rows: int, mode: str) -> None:
+    before, after = measured(legacy, rows, mode), measured(after_form, rows, mode)
     owners = sum(blocks(rows, columns) for columns in (8192, 4096, 32, 32))
     output = blocks(rows, 12352)
     # Released owners lower the addition by their bytes, but the concatenation, where they must live, stays as it was.
@@ -134,11 +148,12 @@ def _gradients(form: Any, seed: int, dtype: torch.dtype) -> Iterator[Tensor]:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_eighteen_comparisons_bit_for_bit(dtype: torch.dtype) -> None:
+@AFTER
+def test_eighteen_comparisons_bit_for_bit(after_form: Any, dtype: torch.dtype) -> None:
     equal = [
         torch.equal(a, b)
         for seed in range(3)
-        for a, b in zip(_gradients(legacy, seed, dtype), _gradients(migrated, seed, dtype), strict=True)
+        for a, b in zip(_gradients(legacy, seed, dtype), _gradients(after_form, seed, dtype), strict=True)
     ]
     assert equal == [True] * 18
 
