@@ -412,7 +412,7 @@ class Node:
             raise CannotPlan(f"`{name}` reads it before it unpacks its inputs", "read before the inputs")
         inputs_used = {code.partition(".")[0].partition("[")[0] for code in inputs.values()}
         if any(isinstance(known[i.name], str) and known[i.name] in inputs.values() for i in wanted):
-            if any(len(flow.bindings.get(n, ())) > 1 for n in inputs_used):
+            if any(len(flow.bindings.get(n, ())) > (n not in flow.parameters) for n in inputs_used):
                 raise CannotPlan(f"`{name}` binds an input to something else", "input bound again")
         if lines:
             where = text.span(after if after is not None else side.method.node.body[flow.first])
