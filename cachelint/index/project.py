@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ _WORD = re.compile(rb"(\w+)\s*$")
 _APPLIED = re.compile(rb"(\w+)\s*(?:\(\s*\)\s*)?$")
 """The name of a class before ``.apply``; old code makes an object of it first."""
 _MAX_HOPS = 8
+_INSTALLED = sys.stdlib_module_names | frozenset(
+    "torch torchvision torchaudio numpy scipy triton jax cupy chainer paddle tensorflow mxnet warp tilelang".split()
+)
+"""Modules that are found where Python's own are, unless a script's folder has one of the name."""
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ClassInfo)
 
 
@@ -129,8 +134,10 @@ class Project:
             for _ in range(level - 1):
                 folder = os.path.dirname(folder)
             return self._at(folder, tail)
+        shadowed = dotted.partition(".")[0] in _INSTALLED
         while True:
-            found = self._at(folder, tail)
+            # Inside a package, `import torch` means the library, whatever `torch` the package has itself.
+            found = None if shadowed and f"{folder}{os.sep}__init__.py" in self._set else self._at(folder, tail)
             if found:
                 return found
             if folder == self.root or len(folder) <= len(self.root):
