@@ -21,7 +21,9 @@ class Side:
 
     @cached_property
     def unpacking(self) -> ast.Assign | None:
-        """``x, t = inputs`` in the body, the first there is."""
+        """``x, t = inputs`` in the body, the first there is; None where the parameter is bound to something else."""
+        if self.method.flow.bindings.get(self.inputs):
+            return None
         return _unpacking(self.method, lambda value: isinstance(value, ast.Name) and value.id == self.inputs)
 
     @cached_property
