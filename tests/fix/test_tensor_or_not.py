@@ -64,6 +64,8 @@ CASES: dict[str, Case] = {
     "no default, None": ("read_with_default", "WithDefault", norm, lambda: (x(), None)),
     "name of a module": ("name_of_a_module", "Named", norm, lambda: (x(), True)),
     "name of a module, unset": ("name_of_a_module", "Named", number, lambda: (x(), False)),
+    "a forward without the factor": ("two_forwards_one_factor", "Plain", norm, lambda: (x(),)),
+    "a forward with the factor": ("two_forwards_one_factor", "Scaled", norm, lambda: (x(),)),
     "no object": ("tensor_or_object", "Masked", norm, lambda: (x(), x(1).detach())),
     "a list": ("mixed_list", "Fn", norm, lambda: (x(), x(1), 3)),
 }
