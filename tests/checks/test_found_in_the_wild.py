@@ -15,11 +15,13 @@ def proof(section: str) -> str:
     return "".join(re.findall(r"^```python proof\n(.*?)^```", section, re.MULTILINE | re.DOTALL))
 
 
-def test_there_are_ten_and_each_names_place_reason_proof_and_fix() -> None:
-    assert len(SECTIONS) == 10
+def test_there_are_twelve_and_each_names_place_command_reason_proof_and_fix() -> None:
+    assert len(SECTIONS) == 12
     for section in SECTIONS:
         assert re.match(r"\d+\. .+ \(CL\d{3}\)\n", section)
-        assert all(f"**{word}" in section for word in ("Place", "Why it matters", "Proof", "Fix")), section[:60]
+        assert all(f"**{word}" in section for word in ("Place", "Found by", "Why it matters", "Proof", "Fix")), section[
+            :60
+        ]
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=[section.split(".")[0] for section in SECTIONS])
