@@ -101,6 +101,7 @@ RUNS: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...]]] = {
     "Hinge": ("difference", (0.5,), (array(0), np.sign(array(1)), np.abs(array(2)))),
     "Centred": ("live", (), (array(0), array(1))),
     "Mask": ("live", (), (array(0),)),
+    "Turned": ("live", (), (array(0),)),
     "Scaled": ("live", (), (array(0), array(1)[0])),
     "Power": ("output", (), (np.abs(array(0)), array(1))),
     "Gate": ("output", (0,), (array(0),)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cachelint.checks import TypeContext
@@ -103,9 +103,7 @@ class Node:
             (self.text.span(self.view.node),),
         )
 
-    def refused(
-        self, names: Iterator[str] | Sequence[str] | Mapping[str, object], error: CannotPlan
-    ) -> Iterator[Refusal]:
+    def refused(self, names: Iterable[str], error: CannotPlan) -> Iterator[Refusal]:
         """A refusal for each finding of some fields."""
         for name in names:
             yield from (Refusal(finding, error.reason, error.kind) for finding in self.findings[name])
@@ -258,7 +256,7 @@ class Node:
         gained = self.gained(places, sides, kept)
         edits = list(gained.edits)
         for side in (*sides.forwards, *sides.native):
-            edits += self.in_forward(side, derived)
+            edits += self.in_forward(side, derived, side in sides.forwards)
         for side in sides.backwards:
             edits += self.in_backward(side, derived, gained)
         edits += self.constructor([item.name for item in derived])
@@ -309,7 +307,7 @@ class Node:
         statement = read_back(side, "get_retained_inputs")
         taken: set[str] = set()
         codes: dict[int, str] = {}
-        forward = {place: n for n, place in next(iter(self.sides_positions(side))).items()}
+        forward = self.forward_names()
 
         def fresh(place: int) -> str:
             local = flow.fresh(forward.get(place, f"x{place}"), taken)
@@ -341,18 +339,18 @@ class Node:
         out.after[name] = statement
         return {place: f"{codes[place]}.array" for place in places}
 
-    def sides_positions(self, side: Side) -> Iterator[dict[str, int]]:
-        """The names of the inputs in the first forward that has some."""
+    def forward_names(self) -> dict[int, str]:
+        """What the first forward that unpacks its inputs calls them."""
         unit = self.context.analysis.unit
         for method in self.view.methods.values():
-            if any(method.node is m.node for m in unit.forward):
-                positions = Side(method, method.positional[0] if method.positional else "").positions
+            if any(method.node is m.node for m in unit.forward) and method.positional:
+                positions = Side(method, method.positional[0]).positions
                 if positions:
-                    yield positions
-        yield {}
+                    return {place: name for name, place in positions.items()}
+        return {}
 
-    def in_forward(self, side: Side, derived: Sequence[Derived]) -> list[Edit]:
-        """Fields become locals of a forward, or go where it has no other use for them."""
+    def in_forward(self, side: Side, derived: Sequence[Derived], pure: bool) -> list[Edit]:
+        """Fields become locals of a forward, or go where it has no other use for them and making them does nothing else."""
         text, flow = self.text, side.method.flow
         edits: list[Edit] = []
         taken: set[str] = set()
@@ -360,7 +358,7 @@ class Node:
             uses = [use for use in self.view.of(item.name) if use.method is side.method]
             loads = [use for use in uses if use.kind == "load"]
             for use in uses:
-                if use.kind == "store" and not loads and use.plain and self.idle(use, side):
+                if use.kind == "store" and not loads and use.plain and pure:
                     edits.append(Rewrite(text.span(use.statement)))
                     uses = [other for other in uses if other is not use]
             if not uses:
@@ -369,10 +367,6 @@ class Node:
             taken.add(local)
             edits += [Replace(text.span(use.node), local) for use in uses]
         return edits
-
-    def idle(self, use: Use, side: Side) -> bool:
-        """Whether a write can go as a whole: its value is an input, or feeds nothing and does nothing else."""
-        return use.value is not None and side.place(use.value) is not None
 
     def in_backward(self, side: Side, derived: Sequence[Derived], gained: Retention) -> list[Edit]:
         """The slices in front of the reads, which become reads of locals. Raises CannotPlan."""
@@ -398,7 +392,7 @@ class Node:
                     taken.add(names[own])
                 steps[id(step.value)] = code
                 lines.append(f"{code_of(step.target, item.side, text, {}, names, {})} = {code}")
-            if isinstance(item.value, ast.Attribute) or item.side.place(item.value) is not None:
+            if _is_target(item.value) or item.side.place(item.value) is not None:
                 known[item.name] = inputs[item.places[0]]
             else:
                 local = flow.fresh(item.name.lstrip("_") or item.name, taken)
@@ -411,7 +405,7 @@ class Node:
         if any(flow.top(use.node) <= place for item in wanted for use in reads[item.name]):
             raise CannotPlan(f"`{name}` reads it before it unpacks its inputs", "read before the inputs")
         inputs_used = {code.partition(".")[0].partition("[")[0] for code in inputs.values()}
-        if any(isinstance(known[i.name], str) and known[i.name] in inputs.values() for i in wanted):
+        if any(known[i.name] in inputs.values() for i in wanted):
             if any(len(flow.bindings.get(n, ())) > (n not in flow.parameters) for n in inputs_used):
                 raise CannotPlan(f"`{name}` binds an input to something else", "input bound again")
         if lines:
@@ -423,6 +417,11 @@ class Node:
         """Drop the Nones that the constructor gives to fields that go."""
         uses = [u for n in names for u in self.view.of(n, "store") if u.method.name == "__init__"]
         return [Rewrite(self.text.span(use.statement)) for use in uses]
+
+
+def _is_target(node: ast.expr) -> bool:
+    """Whether a derived value is the very target to which forward unpacks an input."""
+    return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
 
 
 def _is_test(node: ast.AST | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -136,7 +136,8 @@ def read_back(side: Side, name: str) -> ast.Assign | None:
     return found
 
 
-def _unpacking(method: MethodView, fits: object) -> ast.Assign | None:
+def _unpacking(method: MethodView, fits: Callable[[ast.expr], bool]) -> ast.Assign | None:
+    """The first statement of the body that unpacks an expression that fits, without a star."""
     for statement in method.node.body:
         if (
             isinstance(statement, ast.Assign)

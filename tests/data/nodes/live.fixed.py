@@ -64,3 +64,13 @@ class Scaled(function.Function):
         gy, = grad_outputs
         gamma = gamma[None] * 1
         return gy * gamma / std, (gy / std).sum(axis=0)
+
+
+class Turned(function.Function):
+    def forward(self, inputs):
+        x, = inputs
+        return x * 2,
+
+    def backward(self, inputs, grad_outputs):
+        turned = inputs[0].T
+        return grad_outputs[0] * turned.T,

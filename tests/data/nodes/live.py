@@ -60,3 +60,13 @@ class Scaled(function.Function):
         gy, = grad_outputs
         gamma = gamma[None] * 1
         return gy * gamma / self.std, (gy / self.std).sum(axis=0)
+
+
+class Turned(function.Function):
+    def forward(self, inputs):
+        x, = inputs
+        self.turned = x.T
+        return x * 2,
+
+    def backward(self, inputs, grad_outputs):
+        return grad_outputs[0] * self.turned.T,
