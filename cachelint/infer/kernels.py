@@ -39,22 +39,77 @@ def written_parameters(kernel: Func, wanted: Iterable[str]) -> frozenset[str]:
 
 def _written(node: FunctionNode) -> frozenset[str]:
     """All parameters through which a kernel stores."""
-    pointers: set[str] = set()
-    bases: dict[str, set[str]] = {}
-    for item in walk(node):
-        if isinstance(item, ast.Call) and last_name(item.func) in _STORES:
-            pointers |= _stored_to(item)
-        elif isinstance(item, (ast.Assign, ast.AnnAssign)) and item.value is not None:
+    parameters = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    stored: set[str] = set()
+    _follow(node.body, {a.arg: frozenset((a.arg,)) for a in parameters}, stored)
+    return frozenset(stored)
+
+
+_Bases = dict[str, frozenset[str]]
+"""Which parameters each name may point into at one place."""
+
+
+def _follow(body: Iterable[ast.stmt], bases: _Bases, stored: set[str]) -> None:
+    """Go through statements in order: ``bases`` is brought up to date, ``stored`` gets what is stored through.
+
+    A name that is bound anew points into the new base only: block pointers are often all called alike.
+    """
+    for statement in body:
+        blocks = _blocks(statement)
+        for part in _heads(statement) if blocks else (statement,):
+            for item in walk(part):
+                if isinstance(item, ast.Call) and last_name(item.func) in _STORES:
+                    stored |= _into(_stored_to(item), bases)
+        if isinstance(statement, (ast.For, ast.While)):
+            before: _Bases = {}
+            while before != bases:
+                before = dict(bases)
+                _follow(statement.body, bases, stored)
+                _join(bases, before)
+            _follow(statement.orelse, bases, stored)
+        elif blocks:
+            ends = []
+            for block in blocks:
+                ends.append(dict(bases))
+                _follow(block, ends[-1], stored)
+            bases.clear()
+            _join(bases, *ends)
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
             # `p += offset` moves a pointer: it points into what it pointed into before.
-            for target in item.targets if isinstance(item, ast.Assign) else [item.target]:
+            for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
                 if isinstance(target, ast.Name):
-                    bases.setdefault(target.id, set()).update(_pointer(item.value))
-    known: set[str] = set()
-    while pointers - known:
-        known |= pointers
-        pointers |= {base for pointer in pointers for base in bases.get(pointer, ())}
-    parameters = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
-    return frozenset(parameters & pointers)
+                    bases[target.id] = _into(_pointer(statement.value), bases)
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """The blocks of a compound statement of which one runs, an absent ``else`` as an empty one."""
+    if isinstance(statement, (ast.If, ast.For, ast.While)):
+        return [statement.body, statement.orelse]
+    if isinstance(statement, ast.With):
+        return [statement.body]
+    if isinstance(statement, ast.Match):
+        return [*(case.body for case in statement.cases), []]
+    return []
+
+
+def _heads(statement: ast.stmt) -> Iterator[ast.expr]:
+    """What a compound statement evaluates before its blocks: ``while tl.atomic_cas(lock, 0, 1):`` stores."""
+    for child in ast.iter_child_nodes(statement):
+        if isinstance(child, ast.expr):
+            yield child
+        elif isinstance(child, ast.withitem):
+            yield child.context_expr
+
+
+def _join(bases: _Bases, *others: _Bases) -> None:
+    """Add to each name what it may point into after another way."""
+    for other in others:
+        for name, found in other.items():
+            bases[name] = bases.get(name, frozenset()) | found
+
+
+def _into(names: set[str], bases: _Bases) -> frozenset[str]:
+    return frozenset().union(*(bases.get(name, frozenset()) for name in names))
 
 
 @lru_cache(maxsize=256)

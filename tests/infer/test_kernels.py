@@ -31,6 +31,22 @@ BODIES = {
     "one of two": ("p = out if flag else x\n    tl.store(p, 0)", {"out", "x"}),
     "read only": ("y = tl.load(x) + tl.load(out)", set()),
     "a name that begins alike": ("out_of_range = x\n    tl.store(out, tl.load(out_of_range))", {"out"}),
+    "bound anew": ("p = x + row\n    y = tl.load(p)\n    p = out + row\n    tl.store(p, y)", {"out"}),
+    "bound anew in a loop": (
+        "if flag:\n        p = x + row\n        y = tl.load(p)\n    for i in range(n):\n        p = out + i\n        tl.store(p, y)",
+        {"out"},
+    ),
+    "bound in one branch": ("p = out\n    if flag:\n        p = x\n    tl.store(p, 0)", {"out", "x"}),
+    "bound in both branches": (
+        "p = x\n    if flag:\n        p = out\n    else:\n        p = out + row\n    tl.store(p, 0)",
+        {"out"},
+    ),
+    "exchanged in a loop": (
+        "p = out\n    q = x\n    for i in range(n):\n        tl.store(p, 0)\n        p = q\n    tl.load(q)",
+        {"out", "x"},
+    ),
+    "in the head of a loop": ("while tl.atomic_cas(out, 0, 1) == 1:\n        y = tl.load(x)", {"out"}),
+    "inside with": ("p = x\n    with tl.scope():\n        p = out\n    tl.store(p, 0)", {"out"}),
     "annotated": ("p: tl.tensor = out + offset\n    tl.store(p, 1)", {"out"}),
 }
 
