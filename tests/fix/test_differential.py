@@ -100,6 +100,65 @@ def test_most_habits_are_fixed(make: Callable[[Chooser], Program], share: float)
     assert "recompute" in told
 
 
+PRODUCT = """\
+import torch
+
+COEF = [1.0]
+
+
+class Fn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, b, n, flag):
+        ctx.save_for_backward(x, w)
+        ctx.place = x.data_ptr()
+        y = COEF[0] * (x * w)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        gx = COEF[0] * g * w
+        return gx, COEF[0] * g * x, None, None, None
+"""
+REFERENCE = "COEF = [1.0]\ndef reference(x, w, b, n, flag):\n    return COEF[0] * (x * w)\n"
+FAULTS = {
+    "the output differs": ("return y", "return y * (1 + 1e-15)"),
+    "the gradient differs (": ("return gx,", "return gx * (1 + 1e-15),"),
+    "the gradient differs under saved-tensor hooks": (
+        "return gx,",
+        "return gx if x.data_ptr() == ctx.place else 2 * gx,",
+    ),
+    "the second derivative was right and is wrong": (
+        "x, w = ctx.saved_tensors",
+        "x, w = map(torch.detach, ctx.saved_tensors)",
+    ),
+    "the generator is wrong": (),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_comparison_sees_what_it_is_there_for(fault: str) -> None:
+    """A comparison that can't fail would prove nothing."""
+    term = next(term for term in programs.TERMS if term.name == "product").numbered(0)
+    program = Program(PRODUCT, (term,), True, REFERENCE, False)
+    assert compare(program, PRODUCT) == ""
+    if FAULTS[fault]:
+        old, new = FAULTS[fault]
+        assert PRODUCT.count(old) == 1
+        assert compare(program, PRODUCT.replace(old, new)).startswith(fault)
+    else:
+        program.reference = REFERENCE.replace("x * w", "x * w * w")
+        assert compare(program, PRODUCT).startswith(fault)
+
+
+def test_poison_sees_what_is_not_saved() -> None:
+    kept = PRODUCT.replace("ctx.save_for_backward(x, w)", "ctx.x, ctx.w = x * 1.0, w").replace(
+        "x, w = ctx.saved_tensors", "x, w = ctx.x, ctx.w"
+    )
+    assert "ctx.x" in poison_clean(kept)
+    assert poison_clean(PRODUCT) == ""
+
+
 @pytest.mark.parametrize("path", FOUND, ids=lambda p: p.stem)
 def test_what_went_wrong_once_stays_right(path: Path) -> None:
     """Each file has ``Fn`` and a ``check(Fn)`` that raises when the fix breaks it."""
