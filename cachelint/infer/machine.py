@@ -821,7 +821,7 @@ class Machine(Expressions, Calls):
         self.narrow(node.test, True)
         if node.msg is not None:
             self.eval(node.msg)
-        return False
+        return _never(node)
 
     def do_jump(self, node: ast.stmt) -> bool:
         return True
@@ -967,9 +967,14 @@ def _breaks(node: ast.While) -> bool:
     return any(isinstance(item, ast.Break) for item in walk(node))
 
 
+def _never(node: ast.stmt | None) -> bool:
+    """Whether a statement says that nothing gets here: ``assert False``, which is meant as a raise."""
+    return isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant) and not node.test.value
+
+
 def _how_it_ends(body: list[ast.stmt], function: str) -> str:
     last = body[-1] if body else None
-    if isinstance(last, ast.Raise):
+    if isinstance(last, ast.Raise) or _never(last):
         return "raise"
     return "jump" if isinstance(last, (ast.Continue, ast.Break)) else function
 
