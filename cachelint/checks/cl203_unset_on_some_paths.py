@@ -82,7 +82,7 @@ def _gap(field: FieldReport, exits: list[Exit], analysis: Analysis, instance: bo
     missing = [e for e in own if field.field not in e.set]
     if not missing or (len(missing) == len(own) and not any(w.path for w in writes)):
         return None
-    if not instance and _has_default(field.field, analysis):
+    if not instance and (_has_default(field.field, analysis) or _found_there(writes, log)):
         return None
     if _excused(writes, missing, analysis, instance):
         return None
@@ -112,6 +112,14 @@ def _has_default(name: str, analysis: Analysis) -> bool:
     return info is not None and any(name in owner.members for owner in analysis.machine.mro(info))
 
 
+def _found_there(writes: list[Write], log: ReceiverLog) -> bool:
+    """Whether forward surely reads the field before it ever writes it: something else puts it on the fresh receiver."""
+    return any(
+        r.field == writes[0].field and r.phase == "forward" and r.sure and not r.path and r.order < writes[0].order
+        for r in log.reads
+    )
+
+
 def _excused(writes: list[Write], missing: list[Exit], analysis: Analysis, instance: bool) -> bool:
     """Whether the branch asks if there will be a backward at all, or, for a layer, something that never changes."""
     log = analysis.log
@@ -122,6 +130,8 @@ def _excused(writes: list[Write], missing: list[Exit], analysis: Analysis, insta
     if any(_asks_for_backward(test, analysis) for test in tests):
         return True
     if not instance and _saves_nothing(missing, writes, log):
+        return True
+    if instance and _first_call_only(writes, log):
         return True
     for exit_ in missing:
         if any(_GRAD_MODE.search(ast.unparse(statement)) for statement in _arm(exit_, log)):
@@ -135,6 +145,20 @@ def _saves_nothing(missing: list[Exit], writes: list[Write], log: ReceiverLog) -
     inside = {step for write in writes for step in write.path}
     kept = [save.path for save in log.saves if save.phase == "forward"]
     return bool(kept) and all(set(path) & inside for path in kept) and all(not inside & set(e.path) for e in missing)
+
+
+def _first_call_only(writes: list[Write], log: ReceiverLog) -> bool:
+    """Whether the branch asks a flag of the layer that only the branch itself sets: a value made once, on first use."""
+    shared = set(writes[0].path).intersection(*(w.path for w in writes))
+    for step in shared:
+        branch = log.branches.get(step[0])
+        if branch is None or any(isinstance(n, ast.Name) and n.id != "self" for n in walk(branch.test)):
+            continue
+        asked = {n.attr for n in walk(branch.test) if isinstance(n, ast.Attribute)}
+        flags = [w for w in log.writes if w.field in asked and w.phase == "forward"]
+        if flags and all(step in w.path for w in flags):
+            return True
+    return False
 
 
 def _tests(paths: Iterable[Path], log: ReceiverLog) -> Iterator[ast.expr]:
@@ -192,6 +216,8 @@ def _read(field: str, writes: list[Write], analysis: Analysis, instance: bool) -
     """A read of backward that the missing path reaches: no test of backward tells the paths apart."""
     log = analysis.log
     entries = {m.node.name for m in analysis.unit.backward}
+    if not instance and any(w.field == field and w.phase == "backward" for w in log.writes):
+        return None  # backward knows that it may be missing
     words = {word for w in writes for text, _ in facts(w.path, log) for word in _words(text)}
     for read in log.reads:
         if read.field != field or read.phase != "backward" or read.file != analysis.unit.module.path:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import entry_of, last
+from cachelint.checks.support import entry_of, home_made, last
 from cachelint.collect.log import Returned
 from cachelint.index.walk import walk
 from cachelint.infer.analysis import Analysis
@@ -21,7 +21,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     if unit.dialect.name not in ("torch-function", "torch-library", "paddle") or not unit.backward:
         return
     inputs = _inputs(analysis)
-    if inputs is None or _never_runs(analysis):
+    if inputs is None or home_made(analysis) or _never_runs(analysis):
         return
     least, most = inputs
     seen: set[int] = set()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from cachelint.checks import TypeContext
+from cachelint.checks.support import home_made
 from cachelint.collect.log import Read
 from cachelint.index.walk import last_name, walk
 
@@ -43,7 +44,9 @@ def _in_sight(context: TypeContext) -> bool:
     analysis = context.analysis
     info = analysis.unit.info
     assert info is not None
-    if analysis.machine.exhausted or analysis.log.escapes or info.node.decorator_list or info.node.keywords:
+    if analysis.machine.exhausted or analysis.log.escapes or home_made(analysis):
+        return False
+    if info.node.decorator_list or info.node.keywords:
         return False
     owners = analysis.machine.mro(info)
     names = {owner.name for owner in owners}
@@ -84,7 +87,11 @@ def _set_elsewhere(field: str, context: TypeContext) -> bool:
     if any(field in owner.members for owner in context.analysis.machine.mro(info)):
         return True
     sets = re.compile(
-        rb"\." + (name := re.escape(field.encode())) + rb"\b\s*(?::[^=\n]*)?=[^=]|[\"']" + name + rb"[\"']"
+        rb"\."
+        + (name := re.escape(field.encode()))
+        + rb"\b\s*(?::[^=\n]*|(?:,\s*[\w.]+)+,?\s*)?=[^=]|[\"']"
+        + name
+        + rb"[\"']"
     )
     unit, project = context.analysis.unit, context.project
     word = unit.name.partition(".")[0]

@@ -174,6 +174,20 @@ def own_roots(value: Value) -> frozenset[str]:
     return frozenset(r for r in carried(value).roots if r[0] == "n" or (r[:2] == "p:" and not r.startswith("p:self.")))
 
 
+def home_made(analysis: Analysis) -> bool:
+    """Whether the type's ``apply`` is the project's own: what it puts on the receiver, and wants back, only it knows."""
+    info = analysis.unit.info
+    if info is None:
+        return False
+    machine = analysis.machine
+    owners = machine.mro(info)
+    return any("apply" in owner.members for owner in owners) and all(
+        last(base) in ("object", "ABC") or machine.base_class(base, owner) is not None
+        for owner in owners
+        for base in owner.node.bases
+    )
+
+
 # -- where saved_tensors goes ------------------------------------------------------------------------------------------
 
 

@@ -222,6 +222,11 @@ def test_a_field_that_forward_reads_again_is_alive(find: Find) -> None:
         ("if mean:\n    ctx.n = 2\nreturn x", "return grad / ctx.n, None", 1),
         ("if mean:\n    ctx.n = 2\nelse:\n    ctx.n = 1\nreturn x", "return grad / ctx.n, None", 0),
         ("if mean:\n    raise ValueError\nctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
+        ("if mean:\n    ctx.n = 2\nelse:\n    assert False\nreturn x", "return grad / ctx.n, None", 0),
+        ("if mean:\n    assert False, 'no'\nelse:\n    ctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
+        ("if mean:\n    ctx.n = 2\nelse:\n    assert x.ndim\nreturn x", "return grad / ctx.n, None", 1),
+        ("if FAST:\n    ctx.n = 2\nreturn x", "if not FAST:\n    ctx.n = 1\nreturn grad / ctx.n, None", 0),
+        ("if isinstance(ctx.n, int):\n    ctx.n = (ctx.n, 2)\nreturn x", "return grad / ctx.n[0], None", 0),
         ("if not x.requires_grad:\n    return x\nctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
         ("save = torch.is_grad_enabled()\nif save:\n    ctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
         ("if ctx is not None:\n    ctx.n = 2\nreturn x", "return grad / ctx.n, None", 0),
@@ -239,7 +244,8 @@ def test_a_field_that_forward_reads_again_is_alive(find: Find) -> None:
         ("if mean:\n    ctx.save_for_backward(x)\n    ctx.n = 2\nelse:\n    ctx.save_for_backward(x)\nreturn x",
          "return grad / ctx.n, None", 1),
     ],
-    ids=["one arm", "both arms", "raises", "no gradient wanted", "gradient mode by name", "called without ctx", "default",
+    ids=["one arm", "both arms", "raises", "asserts that nothing gets here", "asserts it before", "asserts something",
+         "backward sets it", "it is there before", "no gradient wanted", "gradient mode by name", "called without ctx", "default",
          "hasattr", "left before", "cleared first", "a helper's business", "an operand asks before", "or one of the others",
          "it is asked first itself", "nothing comes out",
          "nothing is saved", "all is saved", "saved on either path"],
@@ -278,8 +284,10 @@ def test_a_field_that_nothing_sets(find: Find, body: str, backward: str, expecte
         "def prepare(node):\n    node.factor = 2\n",
         "FIELDS = ('factor', 'x')\n",
         "class Base(unseen.Function):\n    pass\n",
+        "def prepare(node):\n    node.scale, node.factor, node.rest = 1, 2, 3\n",
+        "def prepare(node):\n    node.factor, rest = 1, 2\n",
     ],
-    ids=["from outside", "by its name", "a base out of sight"],
+    ids=["from outside", "by its name", "a base out of sight", "among others", "before another"],
 )
 def test_a_field_that_other_code_may_set(find: Find, setter: str) -> None:
     source = "import unseen\n\n" + setter + "\n" + function("return x * 2", "return grad * ctx.factor, None")
@@ -305,8 +313,16 @@ def test_several_fields_of_one_way_out_are_one_finding(find: Find) -> None:
         ("self.training", "return grad * self.mask if self.training else grad", 0),
         ("self.dropping", "return grad if self.mask is None else grad * self.mask", 0),
         ("x.ndim > 2", "return grad * self.mask", 1),
+        ("self.begin(x)", "return grad * self.mask", 1),
     ],
-    ids=["mode", "None does not tell a stale one", "the same question", "never changes", "by the input"],
+    ids=[
+        "mode",
+        "None does not tell a stale one",
+        "the same question",
+        "never changes",
+        "by the input",
+        "by what it gives",
+    ],
 )
 def test_a_layer_keeps_the_value_of_an_earlier_call(find: Find, test: str, backward: str, expected: int) -> None:
     source = f"""
@@ -324,6 +340,83 @@ def test_a_layer_keeps_the_value_of_an_earlier_call(find: Find, test: str, backw
             {backward}
     """
     assert len(find(source, "CL203")) == expected
+
+
+@pytest.mark.parametrize(
+    ("setup", "test", "expected"),
+    [
+        ("self.ready = True", "not self.ready", 0),
+        ("self.begin()", "not self.ready", 0),
+        ("self.state = self.begin()", "self.state is None", 0),
+        ("self.begin()", "not self.ready and self.training", 0),
+        ("self.begin()", "not self.ready or x.ndim > 2", 1),
+    ],
+    ids=["by a flag", "that a helper sets", "by None", "with more to ask", "or by the input"],
+)
+def test_what_the_first_call_makes_is_no_stale_value(find: Find, setup: str, test: str, expected: int) -> None:
+    source = f"""
+    class Layer:
+        def __init__(self):
+            self.ready, self.state, self.width = False, None, None
+
+        def begin(self):
+            self.ready = True
+
+        def reset(self):
+            self.ready, self.state = False, None
+
+        def forward(self, x):
+            if {test}:
+                self.width = x.shape[-1]
+                {setup}
+            self.last = x
+            return x * 2 if self.ready else x
+
+        def backward(self, grad):
+            return grad.reshape(-1, self.width) * self.last
+    """
+    assert len([line for line in find(source, "CL203") if "width" in line]) == expected
+
+
+def test_a_function_with_an_apply_of_the_projects_own(find: Find) -> None:
+    """Its apply puts arguments by keyword on the receiver, and wants one gradient a parent."""
+    engine = """
+    class Function:
+        @classmethod
+        def apply(cls, *parents, **options):
+            node = cls()
+            for name, value in options.items():
+                setattr(node, name, value)
+            return cls.forward(node, *parents, **options)
+
+        def save_for_backward(self, *kept):
+            self.saved_tensors = kept
+    """
+    source = """
+    from engine import Function
+
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.save_for_backward(x)
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.factor
+    """
+    assert find(source, "CL203", "CL213", other={"engine.py": engine}) == []
+    theirs = source.replace("from engine import", "from torch.autograd import")
+    assert len(find(theirs, "CL203", "CL213")) == 2
+    derived = """
+    from torch import autograd
+
+    class Function(autograd.Function):
+        @classmethod
+        def apply(cls, *arguments):
+            return super().apply(*arguments)
+    """
+    assert len(find(source, "CL203", "CL213", other={"engine.py": derived})) == 2
 
 
 @pytest.mark.parametrize(
