@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from cachelint.collect.types import Unit
 from cachelint.index.chunks import Chunk
-from cachelint.index.module import FunctionNode, ModuleInfo, class_info
+from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
 from cachelint.index.walk import children, last_name, walk
 from cachelint.infer.machine import Exhausted, Machine
@@ -51,9 +51,17 @@ def _same(project: Project, module: ModuleInfo, unit: Unit) -> bool:
     """Whether the name in ``module`` is our type and not a namesake."""
     assert unit.info is not None
     if module is unit.module:
-        return True
+        # Of several classes of one name at the top level, the last is the one that its callers see.
+        same = [b for b in module.lookup(unit.info.name) if isinstance(b, ClassInfo)]
+        return not same or unit.info.qualname != unit.info.name or not _one_after_another(same, unit.info)
     found = project.resolve(module, unit.info.name)
     return found is not None and (found.binding is unit.info or _is(found.binding, unit))
+
+
+def _one_after_another(definitions: list[ClassInfo], own: ClassInfo) -> bool:
+    """Whether a later definition replaces ours: both stand at the margin, not in the arms of a branch."""
+    margin = [info for info in definitions if info.node.col_offset == 0]
+    return own.node.col_offset == 0 and len(margin) > 1 and max(i.node.lineno for i in margin) > own.node.lineno
 
 
 def _is(binding: object, unit: Unit) -> bool:
@@ -291,7 +299,9 @@ def _paired(unit: Unit, machine: Machine, args: list[Value], kwargs: dict[str, V
     method = unit.forward[0]
     names = [a.arg for a in (*method.node.args.posonlyargs, *method.node.args.args)]
     has_receiver = not (unit.setup and names and names[0] not in ("ctx", "self", "context", "_ctx"))
-    names = names[1:] if has_receiver else names
+    # A class method has its class in front of ctx.
+    behind = 2 if has_receiver and names[1:2] == ["ctx"] else int(has_receiver)
+    names = names[behind:]
     if any("starred" in value.tags for value in args):
         args = args[: next(i for i, value in enumerate(args) if "starred" in value.tags)]
     pairs = [*zip(names, args, strict=False), *kwargs.items()]
@@ -335,6 +345,8 @@ def _kinds(value: Value, runner: Machine) -> int:
     if isinstance(value.ref, Seq):
         element = value.ref.element()
         return HOST if element is None else _kinds(element, runner) | (HOST if element.kinds == HOST else 0)
+    if isinstance(value.ref, Inst) and value.ref.built_here:
+        return value.kinds | carried(value).kinds & DEVICE
     if value.kinds & UNKNOWN and value.param is not None:
         symbol = runner.symbols.get(value.param)
         if symbol is not None:

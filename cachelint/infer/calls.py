@@ -852,6 +852,8 @@ class Calls(Library):
                 if parameter.arg == node.id and isinstance(default, ast.Constant) and default.value is not None:
                     return Value(HOST, sure=MEDIUM, why=self.why(parameter, f"`{name}` has a literal default"))
             return None
+        if _is_empty_container(node):
+            return Value(HOST, ref=Seq([], mutable=True) if isinstance(node, ast.List) else Seq(None, None, {}, True))
         if isinstance(node, (ast.Compare, ast.JoinedStr, ast.List, ast.Dict, ast.Tuple, ast.Lambda)):
             return Value(HOST, sure=MEDIUM, why=self.why(node, "a host value in __init__"))
         if isinstance(node, (ast.Call, ast.BinOp, ast.IfExp, ast.BoolOp, ast.UnaryOp)):
@@ -975,6 +977,30 @@ class Calls(Library):
                     for root in part.roots:
                         self.heap[root] = content if root not in self.heap else join(self.heap[root], content)
 
+    def call_back(self: Machine, given: Iterable[Value], node: ast.AST) -> None:  # type: ignore[misc]
+        """Functions of forward that unseen code is given: it calls them, with what nobody knows."""
+        if self.log.phase != "forward":
+            return
+        for value in given:
+            func = value.ref
+            if not isinstance(func, Func) or func.env is None or isinstance(func.node, ast.Lambda):
+                continue
+            if not _stores(func.node):
+                continue  # it keeps nothing
+            env = {
+                parameter.arg: self.symbol(
+                    f"{func.node.name}.{parameter.arg}",
+                    "attr",
+                    f"parameter `{parameter.arg}` of {func.node.name}",
+                    func.module,
+                    parameter.lineno,
+                    cost=OPAQUE,
+                    deps=frozenset(),
+                )
+                for parameter in (*func.node.args.posonlyargs, *func.node.args.args)
+            }
+            self.run(func.node, func.module, env, owner=func.owner, closure=func.env)
+
     def opaque_call(  # type: ignore[misc]
         self: Machine, func: Value, args: list[Value], kwargs: dict[str, Value], node: ast.AST, name: str
     ) -> Value:
@@ -984,6 +1010,7 @@ class Calls(Library):
             if isinstance(value.ref, Recv):
                 self.log.escapes.append(self.event("*", node, sure=False))
         self.fill_opened(everything, lambda _: name, node)
+        self.call_back(everything, node)
         inner = [carried(value) for value in everything]
         if any(value.kinds & DEVICE for value in inner):
             return self.opaque_result(node, name, inner)
@@ -1001,6 +1028,11 @@ class Calls(Library):
         if made.param is not None:
             self.symbols[made.param].given = frozenset().union(*(v.deps for v in inner if v.kinds & UNKNOWN))
         return made
+
+
+def _stores(node: FunctionNode) -> bool:
+    """Whether a function assigns to an attribute or to an item of something."""
+    return any(isinstance(n, (ast.Attribute, ast.Subscript)) and isinstance(n.ctx, ast.Store) for n in walk(node))
 
 
 _REGISTER = frozenset(("register_buffer", "register_parameter"))
@@ -1113,6 +1145,13 @@ def _const(value: Value) -> object:
     if isinstance(ref, Const):
         return (type(ref.value), ref.value)
     return ref if isinstance(ref, Ext) else None
+
+
+def _is_empty_container(node: ast.expr) -> bool:
+    """``[]``, ``{}``, ``dict()`` and their like."""
+    if isinstance(node, ast.Call):
+        return not node.args and not node.keywords and last_name(node.func) in ("dict", "list", "OrderedDict")
+    return (isinstance(node, ast.List) and not node.elts) or (isinstance(node, ast.Dict) and not node.keys)
 
 
 def _is_self(node: ast.expr) -> bool:

@@ -566,7 +566,11 @@ class Expressions:
         if found is not None:
             return found
         if not ref.built_here or base.param:
-            return self.init_attribute(ref.info, name, base, node)
+            found = self.init_attribute(ref.info, name, base, node)
+            if found is not None and isinstance(found.ref, Seq):
+                ref.attrs[name] = found  # an empty container: what the methods put into it stays there
+                self.fill_from_methods(ref, name, base)
+            return found
         return None
 
     def fill_from_methods(self: Machine, ref: Inst, name: str, base: Value) -> None:  # type: ignore[misc]

@@ -39,6 +39,7 @@ from cachelint.infer.values import (
     Seq,
     Value,
     Why,
+    carried,
     join,
     join_all,
     replace,
@@ -526,6 +527,12 @@ class Machine(Expressions, Calls):
             self.mutated(node, base, "assignment to .data", node)
             # The storage is the other's from here on: nothing is left to be filled.
             self.fill(base, replace(value, cost=max(value.cost, CHEAP)), node)
+        elif (
+            "handle" in base.tags and ref is None and isinstance(node, ast.Attribute) and carried(value).kinds & DEVICE
+        ):
+            # An object of a class outside, which holds a tensor from here on.
+            if isinstance(node.value, ast.Name) and node.value.id in self.frame.env:
+                self.frame.env[node.value.id] = replace(base, ref=Inst(OUTSIDE, {name: value}))
 
     def write(self, name: str, value: Value, node: ast.AST, augmented: bool = False) -> None:
         """A write to the receiver."""
@@ -878,6 +885,10 @@ class Machine(Expressions, Calls):
         if value.cost < OPAQUE:
             return item
         return replace(item, roots=frozenset(f"{root}#{place}" for root in value.roots), why=value.why)
+
+
+OUTSIDE = class_info(ast.ClassDef("object", [], [], [], []), ModuleInfo("<outside>", "", "<outside>"), "")
+"""The class of objects whose own is not here."""
 
 
 class Chain(dict[str, Value]):

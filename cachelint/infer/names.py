@@ -13,8 +13,8 @@ _HOST = re.compile(
         _name|_fn|_func|_function|_op|_config|_cfg|_flag|_factor|_ratio|_rate|_prob|_p|_eps|_epsilon|_idx|_num|_heads|
         _stride|_padding|_dilation|_groups|_training|_layout|_format|_args|_kwargs|_ctx|_context|_module|_handle|_stream|
         _event|_manager|_tracker|_kernel|_impl|_backend|_reduction|_quantizer|_recipe|_meta|_enabled|_only|_first|
-        _parallel|_first|_scale|_threshold|_seqlen|_block|_blocks|_chunk|_chunks|_steps|_level|_window)$
-    | (?:dim|dims|axis|axes|shape|size|sizes|eps|epsilon|alpha|beta|gamma_init|group|groups|rank|world|world_size|training|
+        _parallel|_comm|_scale|_threshold|_seqlen|_block|_blocks|_chunk|_chunks|_steps|_level|_window)$
+    | (?:comm|dim|dims|axis|axes|shape|size|sizes|eps|epsilon|alpha|beta|gamma_init|group|groups|rank|world|world_size|training|
         train|p|mode|dtype|device|stride|padding|dilation|kernel_size|causal|is_causal|scale|softmax_scale|sm_scale|
         reduction|name|fn|func|function|op|module|config|cfg|flag|n|k|chunk_size|block_size|num_heads|nheads|heads|
         momentum|lambd|lambda_|temperature|factor|ratio|threshold|slope|negative_slope|inplace|deterministic|activation|

@@ -187,3 +187,81 @@ def test_a_size_of_a_new_tensor_is_a_number() -> None:
 def test_what_fills_a_new_tensor_is_no_size() -> None:
     body = "ctx.C = C\ny = torch.full((3, 4), C)\nreturn y * C"
     assert of(body, "C", "x: Tensor, C", "") == {"C": "RECOMPUTE"}
+
+
+def test_a_class_method_has_its_class_in_front_of_ctx() -> None:
+    source = """
+    class F(torch.autograd.Function):
+        @classmethod
+        def forward(cls, ctx, x, width, extra):
+            ctx.width, ctx.extra = width, extra
+            return x
+
+        @classmethod
+        def backward(cls, ctx, grad):
+            return use(grad, ctx.width, ctx.extra), None, None
+
+    def run(x: Tensor):
+        return F.apply(x, 3, torch.ones(2))
+    """
+    assert classes(source) == {"width": "SAFE", "extra": "RECOMPUTE"}
+
+
+def test_callers_see_the_last_of_several_classes_of_one_name() -> None:
+    once = function("ctx.level = level\nreturn x", "level", "x: Tensor, level: int", "").replace(
+        " level: int", " level"
+    )
+    again = function("return x", "", "x: Tensor, mask", "")
+    caller = "\ndef run(x: Tensor):\n    return F.apply(x, torch.ones(3))\n"
+    assert classes(once + again + caller) == {"level": "SAFE"}
+
+
+def test_classes_in_the_arms_of_a_branch_have_the_same_callers() -> None:
+    lines = function("ctx.level = level\nreturn x", "level", "x: Tensor, level", "").strip().splitlines()
+    arm = "\n".join(f"    {line}" for line in lines)
+    caller = "\ndef run(x: Tensor):\n    return F.apply(x, torch.ones(3))\n"
+    assert classes(f"if torch.cuda.is_available():\n{arm}\nelse:\n{arm}\n{caller}") == {"level": "RECOMPUTE"}
+
+
+@pytest.mark.parametrize(("held", "cls"), [("self.table", "RECOMPUTE"), ("self.width", "SAFE")])
+def test_an_object_of_a_class_outside_holds_what_is_set_on_it(held: str, cls: str) -> None:
+    module = f"""
+    import extension
+
+    class Wrap(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.ones(3)
+            self.width = 3
+
+        def described(self):
+            spec = extension.Spec()
+            spec.content = {held}
+            return spec
+
+        def forward(self, x):
+            return F.apply(x, self.described())
+    """
+    assert of("ctx.spec = spec\nreturn x", "spec", "x: Tensor, spec", module) == {"spec": cls}
+
+
+def test_what_a_calling_object_keeps_in_a_cache_of_its_own() -> None:
+    module = """
+    class Operator:
+        def __init__(self, layout):
+            self.layout = layout
+            self.tables = dict()
+
+        def lookup(self, device):
+            if device in self.tables:
+                return self.tables[device]
+            table = torch.zeros(3, device=device)
+            self.tables[device] = (table, 16)
+            return self.tables[device]
+
+        def __call__(self, x: Tensor):
+            table, width = self.lookup(x.device)
+            return F.apply(x, table, width)
+    """
+    body = "ctx.table, ctx.width = table, width\nreturn x"
+    assert of(body, "table width", "x: Tensor, table, width", module) == {"table": "RECOMPUTE", "width": "SAFE"}

@@ -254,3 +254,11 @@ def test_a_subclass_of_tensor_says_what_its_attributes_are() -> None:
     """
     body = "ctx.plan = x._plan\nctx.local = x._local\nreturn x._local"
     assert of(body, "plan local", "x: 'Sharded'", module) == {"plan": "SAFE", "local": "RECOMPUTE"}
+
+
+@pytest.mark.parametrize(
+    "made", ["torch.cuda.ByteTensor(x.size())", "torch.cuda.FloatTensor(3, 4)", "torch.LongTensor(3)"]
+)
+def test_old_constructors_make_tensors(made: str) -> None:
+    body = f"ctx.m = {made}\nelsewhere.fill(x, ctx.m)\nreturn x"
+    assert of(body, "m", "x: Tensor", "import elsewhere") == {"m": "SAVE"}

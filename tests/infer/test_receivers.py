@@ -249,3 +249,25 @@ def test_switches_of_backward_are_no_live_inputs() -> None:
             return grad @ self.k, grad @ self.q
     """
     assert classes(source) == {"q": "RECOMPUTE", "k": "RECOMPUTE"}
+
+
+def test_a_function_that_unseen_code_calls_back_keeps_things_too() -> None:
+    source = """
+    import extension
+
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x: Tensor):
+            ctx.parts = [None] * 4
+
+            def each(part, number):
+                part = part.data
+                ctx.parts[number] = part
+
+            return extension.run(x, each)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.parts[0]
+    """
+    assert classes(source) == {"parts": "SAVE"}
