@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import Unpacking, complete, count, loaded, saves, unpackings
-from cachelint.infer.values import NONE
+from cachelint.infer.values import DEVICE, UNKNOWN
 from cachelint.model import Finding
 
 
@@ -35,8 +35,8 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         expr = call.exprs[position]
         if call.file != unit.module.path or isinstance(expr, ast.Starred):
             continue
-        if all(c.values[position].kinds == NONE for c in calls):
-            continue
+        if not any(c.values[position].kinds & (DEVICE | UNKNOWN) for c in calls):
+            continue  # None, or a host value, which costs nothing: CL212 says that it doesn't belong there
         yield context.at(
             rule,
             expr,

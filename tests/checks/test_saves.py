@@ -163,6 +163,17 @@ def test_saved_and_never_read(find: Find, saved: str, backward: str, expected: i
     assert len(find(source, "CL214")) == expected
 
 
+def test_a_saved_host_value_holds_no_memory(find: Find) -> None:
+    """Where `save_for_backward` takes it at all: under an engine of the project's own. In torch it is CL212's."""
+    source = function(
+        "ctx.save_for_backward(x.shape, w)\nreturn x * w", "shape, w = ctx.saved_tensors\nreturn grad, grad"
+    )
+    assert find(source, "CL214") == ["ctx.save_for_backward(x.shape, w)"] * 1
+    source = source.replace("x.shape, w)", "x.shape, (1, 0))")
+    assert find(source, "CL214") == []
+    assert len(find(source, "CL212")) == 2
+
+
 # ---- CL217
 
 
