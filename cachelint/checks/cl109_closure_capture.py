@@ -32,5 +32,5 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
                 rule,
                 hook.node,
                 "this hook is a closure over tensors of forward: no hook, no version check and no report sees them. "
-                "Pass what it needs through save_for_backward",
+                "Let it hold the host values that it needs, or do its work in backward",
             )

@@ -31,7 +31,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         if id(mutation.node) not in seen:
             seen.add(id(mutation.node))
             name = f"`{mutation.name}`" if mutation.name.isidentifier() else "the incoming gradient"
-            yield context.at(rule, mutation.node, _message(name, mutation.how))
+            yield context.at(rule, mutation.node, _message(name, mutation.how, context))
     for launch in log.launches:
         if launch.phase != "backward" or launch.file != unit.module.path or id(launch.node) in seen:
             continue
@@ -45,7 +45,9 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
                     seen.add(id(launch.node))
                     kernel = getattr(launch.func.node, "name", "?")
                     yield context.at(
-                        rule, launch.node, _message("the incoming gradient", f"the kernel {kernel}, through {name}")
+                        rule,
+                        launch.node,
+                        _message("the incoming gradient", f"the kernel {kernel}, through {name}", context),
                     )
                     break
 
@@ -67,8 +69,9 @@ _LAYOUT = frozenset(
 )
 
 
-def _message(name: str, how: str) -> str:
+def _message(name: str, how: str, context: TypeContext) -> str:
+    owner = "caller, who" if context.analysis.unit.receiver_is_self else "engine, which"
     return (
-        f"{name} is changed in place ({how}), but the gradient belongs to the engine, which may hand the same tensor to others. "
+        f"{name} is changed in place ({how}), but the gradient belongs to the {owner} may hand the same tensor to others. "
         "Work out of place, or clone first"
     )

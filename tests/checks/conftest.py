@@ -15,6 +15,20 @@ Find = Callable[..., list[str]]
 
 
 @pytest.fixture
+def say(tmp_path: Path) -> Find:
+    """``say(source, "CL210")``: the messages of the findings of the given codes."""
+
+    def said(source: str, *codes: str) -> list[str]:
+        (tmp_path / "example.py").write_text("import torch\n\n" + textwrap.dedent(source), encoding="utf-8")
+        configs = Configs(str(tmp_path), {"select": list(codes)}, isolated=True)
+        report = run([str(tmp_path / "example.py")], configs, Options(jobs=1, use_cache=False), cwd=str(tmp_path))
+        assert not report.errors
+        return [finding.message for finding in report.findings]
+
+    return said
+
+
+@pytest.fixture
 def find(tmp_path: Path) -> Find:
     """``find(source, "CL210", other={"b.py": …})``: the stripped lines that findings of the given codes begin on."""
 

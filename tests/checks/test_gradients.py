@@ -230,6 +230,24 @@ def test_a_kernel_that_stores_to_it(find: Find, target: str, expected: int) -> N
     assert len(find(source, "CL218")) == expected
 
 
+def test_whose_gradient_it_is(say: Find) -> None:
+    """A layer is called by other code of the project: no engine is there."""
+    layer = """
+    class Scale:
+        def forward(self, x):
+            self.y = torch.exp(x)
+            return self.y
+
+        def backward(self, grad):
+            grad *= self.y
+            return grad
+    """
+    (said,) = say(layer, "CL218")
+    assert "belongs to the caller, who may hand" in said
+    (said,) = say(function("return x * w", "grad.mul_(2)\nreturn grad, None"), "CL218")
+    assert "belongs to the engine, which may hand" in said
+
+
 def test_the_gradients_of_several_outputs(find: Find) -> None:
     source = """
     class F(torch.autograd.Function):
