@@ -116,7 +116,7 @@ def _note_alias(unit: Unit, machine: Machine, project: Project, module: ModuleIn
                 continue
         files += 1
         for chunk in other.chunks:
-            if f"{alias}(" not in chunk.text:
+            if alias not in chunk.text or (other is not module and f"{alias}(" not in chunk.text):
                 continue
             with contextlib.suppress(SyntaxError):
                 for statement in other.statements(chunk):
@@ -132,8 +132,9 @@ def _enclosing(
 ) -> list[tuple[FunctionNode | None, object, list[ast.Call]]]:
     """The innermost function around each ``name.apply(…)`` call, with the class it is a method of.
 
-    ``bare``: around each ``name(…)`` call.
+    ``bare``: around each ``name(…)`` call, also under another name that the function gives it.
     """
+    names = {name}
     found: dict[int, tuple[FunctionNode | None, object, list[ast.Call]]] = {}
 
     def walk(node: ast.AST, function: FunctionNode | None, owner: ast.ClassDef | None) -> None:
@@ -141,10 +142,12 @@ def _enclosing(
             if not node.decorator_list and not module.mentions(node, name):
                 return
             function = node
+            if bare:
+                names.update(_other_names(node, name))
         elif isinstance(node, ast.ClassDef):
             owner, function = node, None
         elif isinstance(node, ast.Call) and (
-            isinstance(node.func, ast.Name) and node.func.id == name if bare else _is_apply(node.func, name)
+            isinstance(node.func, ast.Name) and node.func.id in names if bare else _is_apply(node.func, name)
         ):
             entry = found.setdefault(id(function), (function, owner, []))
             entry[2].append(node)
@@ -153,6 +156,17 @@ def _enclosing(
 
     walk(statement, None, None)
     return list(found.values())
+
+
+def _other_names(function: FunctionNode, name: str) -> set[str]:
+    """``f`` for each ``f = name`` in a function."""
+    return {
+        target.id
+        for node in walk(function)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == name
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
 
 
 def _run(

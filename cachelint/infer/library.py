@@ -470,6 +470,8 @@ class Library:
                     if value.param is not None:
                         strength = STRONG if side == DEVICE else FAIR
                         self.note(value, side, strength, node, f"an argument of `.{name}()`")
+        if name == "data_ptr":
+            self.fill_opened([base], _source, node)  # whoever is given the address of an empty buffer fills it
         if inplace is not None:
             return self.in_place(base, inplace, args, kwargs, node, name)
         if category == "inplace" or name in ("copy_", "fill_", "zero_"):

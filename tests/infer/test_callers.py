@@ -265,3 +265,25 @@ def test_what_a_calling_object_keeps_in_a_cache_of_its_own() -> None:
     """
     body = "ctx.table, ctx.width = table, width\nreturn x"
     assert of(body, "table width", "x: Tensor, table, width", module) == {"table": "RECOMPUTE", "width": "SAFE"}
+
+
+def test_an_alias_under_another_name_is_one() -> None:
+    module = """
+    def slow(x, gain):
+        return x * gain
+
+    class Loss(nn.Module):
+        def __init__(self, gain=2.0):
+            super().__init__()
+            self.gain = gain
+
+        def forward(self, x):
+            chosen = fast if x.is_cuda else slow
+            if x.is_cuda:
+                chosen = fast
+            else:
+                chosen = slow
+            return chosen(x, self.gain)
+    """
+    source = function("ctx.gamma = gamma\nreturn x", "gamma", "x: Tensor, gamma", module) + "\nfast = F.apply\n"
+    assert classes(source) == {"gamma": "SAFE"}

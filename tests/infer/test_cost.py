@@ -262,3 +262,8 @@ def test_a_subclass_of_tensor_says_what_its_attributes_are() -> None:
 def test_old_constructors_make_tensors(made: str) -> None:
     body = f"ctx.m = {made}\nelsewhere.fill(x, ctx.m)\nreturn x"
     assert of(body, "m", "x: Tensor", "import elsewhere") == {"m": "SAVE"}
+
+
+def test_whoever_is_given_the_address_of_a_buffer_fills_it() -> None:
+    body = "ctx.m = x.new(3)\nlaunch(args=[ctx.m.data_ptr(), x.data_ptr()])\nreturn x"
+    assert of(body, "m", "x: Tensor", "from elsewhere import launch") == {"m": "SAVE"}
