@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import entry_of
+from cachelint.checks.support import entry_of, last
+from cachelint.infer.analysis import Analysis
 from cachelint.infer.kernels import written_parameters
 from cachelint.infer.optable import operators
 from cachelint.infer.values import Value
@@ -26,7 +28,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
             len(mutation.value.roots) > 1 and mutation.path
         ):
             continue  # reduced over a group by convention; and of several tensors it may be another one
-        if unit.dialect.name == "chainer" and mutation.how == "augmented assignment":
+        if mutation.how == "augmented assignment" and (unit.dialect.name == "chainer" or _own_variables(analysis)):
             continue  # a Variable is bound anew by it
         if id(mutation.node) not in seen:
             seen.add(id(mutation.node))
@@ -50,6 +52,24 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
                         _message("the incoming gradient", f"the kernel {kernel}, through {name}", context),
                     )
                     break
+
+
+def _own_variables(analysis: Analysis) -> bool:
+    """Whether the project's own engine hands out gradients of its own class, and the class has no operators in place."""
+    info = analysis.unit.info
+    owners = analysis.machine.mro(info) if info is not None else []
+    if not owners or any(last(base) != "object" for base in owners[-1].node.bases):
+        return False
+    for chunk in owners[-1].module.chunks:
+        if chunk.kind != "class" or "def backward(" not in chunk.text:
+            continue
+        # ``x.grad.data`` is what an engine hands out whose functions work on arrays.
+        if f"self.grad = {chunk.name}(" in chunk.text and ".grad.data" not in chunk.text:
+            return not _IN_PLACE.search(owners[-1].module.text)
+    return False
+
+
+_IN_PLACE = re.compile(r"\b__i(?:add|sub|mul|truediv)__\b")
 
 
 def _incoming(value: Value) -> bool:

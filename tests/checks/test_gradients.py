@@ -248,6 +248,51 @@ def test_whose_gradient_it_is(say: Find) -> None:
     assert "belongs to the engine, which may hand" in said
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("", ""), 0),
+        (("def __mul__", "def __imul__"), 1),
+        (("func.backward(out.grad)", "func.backward(out.grad.data)"), 1),
+        (("self.grad = Variable(", "self.grad = ones("), 1),
+    ],
+    ids=["bound anew", "in place", "arrays", "who knows what"],
+)
+def test_gradients_of_a_class_of_the_projects_own(find: Find, change: tuple[str, str], expected: int) -> None:
+    engine = """
+    class Variable:
+        def __init__(self, data):
+            self.data, self.grad = data, None
+
+        def __mul__(self, other):
+            return Mul()(self, other)
+
+        def backward(self):
+            self.grad = Variable(ones_like(self.data))
+            for func, out in self.walk():
+                for x, g in zip(func.inputs, func.backward(out.grad)):
+                    x.grad = g
+
+    class Function:
+        def __call__(self, *inputs):
+            self.inputs = inputs
+            return Variable(self.forward(*[x.data for x in inputs]))
+    """
+    source = """
+    from engine import Function
+
+    class Mean(Function):
+        def forward(self, x):
+            return x.mean()
+
+        def backward(self, grad):
+            (x,) = self.inputs
+            grad *= 1 / x.size
+            return grad
+    """
+    assert len(find(source, "CL218", other={"engine.py": engine.replace(*change) if change[0] else engine})) == expected
+
+
 def test_the_gradients_of_several_outputs(find: Find) -> None:
     source = """
     class F(torch.autograd.Function):
