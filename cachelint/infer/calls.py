@@ -345,10 +345,11 @@ class Calls(Library):
         if read is None:
             return value
         if value.param is not None and value.ref is None:
-            side = DEVICE if read.kinds & DEVICE else HOST
             symbol = self.symbols.get(value.param)
             if symbol is not None and not isinstance(read.ref, Seq):
-                symbol.note(side, STRONG, why)
+                for side in (DEVICE, HOST):  # a union of both says that it may be either
+                    if read.kinds & side:
+                        symbol.note(side, STRONG, why)
         none = value.kinds & NONE
         return replace(
             read, kinds=read.kinds | none, deps=value.deps, cost=value.cost, roots=value.roots, param=value.param
@@ -1039,7 +1040,7 @@ _REGISTER = frozenset(("register_buffer", "register_parameter"))
 # The context of a function that is only followed for its result.
 _CONTEXT = class_info(ast.ClassDef("Context", [], [], [], []), ModuleInfo("<context>", "", "<context>"), "")
 
-_SMALL = 16
+_SMALL = 48
 """Lines of a helper that is followed for what it does to a gradient."""
 
 

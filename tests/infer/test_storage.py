@@ -22,6 +22,28 @@ def test_what_is_called_is_no_tensor_whatever_callers_pass() -> None:
     assert of("ctx.step = step\nreturn step(x)", "step", "step, x", module) == {"step": "SAFE"}
 
 
+@pytest.mark.parametrize(
+    ("annotation", "storage"),
+    [
+        ("Tensor | int", "maybe"),
+        ("Union[Tensor, float]", "maybe"),
+        ("torch.LongTensor | int | None", "maybe"),
+        ("Tensor | None", "device"),
+        ("int | None", "host"),
+    ],
+)
+def test_a_helper_that_takes_both_says_that_it_may_be_either(annotation: str, storage: str) -> None:
+    module = f"""
+    from typing import Union
+
+    def helper(x, count: {annotation}):
+        return x * 2
+    """
+    body = "ctx.count = count\nreturn helper(x, count)"
+    found = judged(function(body, "count", "x: Tensor, count", module))
+    assert found["count"].storage == storage
+
+
 @pytest.mark.parametrize("use", ["members.size()", "torch.distributed.get_world_size(group=members)"])
 def test_process_groups_are_handles(use: str) -> None:
     body = f"ctx.members = members\nn = {use}\nr = members.rank()\nreturn x * n"
