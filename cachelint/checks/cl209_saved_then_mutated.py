@@ -105,6 +105,7 @@ def _in_backward(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         return
     inputs = {f"p:{name}" for name in context.analysis.parameters}
     reported: set[str] = set()
+    places: set[int] = set()
     for edit in sorted(_edits(log, frozenset(saved), "backward"), key=lambda edit: edit.order):
         value = edit.value
         if not value.roots.isdisjoint(reported) or edit.file != unit.module.path or value.ref is not None:
@@ -114,6 +115,9 @@ def _in_backward(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         if not (own_roots(value) & inputs or edit.how.startswith("the kernel ") or "data" in value.tags):
             continue
         reported |= value.roots
+        if id(edit.node) in places:
+            continue
+        places.add(id(edit.node))
         subject = "a tensor that forward saved"
         if re.fullmatch(r"[\w.]+(\[.*\])?", edit.name):
             subject = f"`{edit.name}` holds {subject}, and"

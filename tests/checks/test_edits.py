@@ -120,6 +120,19 @@ def test_edits_of_what_was_saved_in_backward(find: Find, forward: str, backward:
     assert len(find(KERNEL + function(forward, backward), "CL209")) == expected
 
 
+def test_a_long_helper_whose_kernel_stores_to_two_saved_tensors_is_one_finding(find: Find) -> None:
+    steps = "".join(f"    rows = rows + {number} - {number}\n" for number in range(30))
+    source = (
+        "import triton\nimport triton.language as tl\n\n@triton.jit\ndef pull(g, a, b, BLOCK: tl.constexpr):\n"
+        "    at = tl.arange(0, BLOCK)\n    tl.store(a + at, tl.load(g + at) * tl.load(b + at))\n    tl.store(b + at, tl.load(g + at))\n\n"
+        f"def gradients(g, a, b):\n    rows = g.shape[0]\n{steps}    pull[(rows,)](g, a, b, BLOCK=8)\n    return a, b\n\n"
+        + function(
+            "y = x * w\nctx.save_for_backward(x, w)\nreturn y", "x, w = ctx.saved_tensors\nreturn gradients(grad, x, w)"
+        )
+    )
+    assert find(source, "CL209") == ["pull[(rows,)](g, a, b, BLOCK=8)"]
+
+
 # ---- CL220
 
 
