@@ -92,7 +92,8 @@ class TimeUp(BaseException):
 class Job:
     """Examines the files ``todo`` of one project. ``raw`` and ``digests`` are the run's snapshot of the files read.
 
-    The engine parses what its verdicts need; a ``thorough`` job parses the rest of each file too, for its errors.
+    The engine parses what its verdicts need; a ``thorough`` job parses the rest of each file too, for its errors. A job
+    that is not ``kept`` leaves out what only a cache wants to know.
     """
 
     scope: Scope
@@ -104,6 +105,7 @@ class Job:
     limit: float
     engine: Engine
     thorough: bool = True
+    kept: bool = True
     _project: Any = None
     _read: dict[str, bytes | None] = field(default_factory=dict)
     _sources: dict[str, Source] = field(default_factory=dict)
@@ -158,6 +160,8 @@ class Job:
         errors = (*source.problems, *(result.errors or self._syntax_error(source)))
         head = _head(suppress.apply(result.findings, source), errors)
         body = _line(result.types) if result.types else b""
+        if not self.kept:
+            return Record(path, digest, head=head, body=body)
         ancestors = self.engine.bases(self._project, facts.defined(raw))
         # Who reads a field elsewhere matters where nobody here does, and where a fix would move it.
         names = {entry.field for kind in result.types for entry in kind.fields if not entry.read}

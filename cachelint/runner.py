@@ -207,7 +207,8 @@ class _Run:
         self._start = start
         self._marks: list[tuple[str, float]] = [("start", start)]
         self._raw: dict[str, bytes] = dict(options.overlay)
-        self._digests = {path: digest_of(raw) for path, raw in options.overlay.items()}
+        self._digest_of = digest_of if options.use_cache else _nothing  # only the cache asks for them
+        self._digests = {path: self._digest_of(raw) for path, raw in options.overlay.items()}
         self._errors: list[FileError] = []
         self._done = 0
         self._total = 0
@@ -276,7 +277,7 @@ class _Run:
                 self._errors.append(FileError(display_path(path, self._cwd), 1, describe(error)))
             return False
         self._raw[path] = raw
-        self._digests[path] = digest_of(raw)
+        self._digests[path] = self._digest_of(raw)
         return True
 
     def _cache(self, root: str, requested: Iterable[str]) -> caching.Cache | None:
@@ -321,6 +322,7 @@ class _Run:
                 limit=self._options.limit,
                 engine=engine,
                 thorough=self._is_small(one.unit),
+                kept=self._options.use_cache,
             )
             for one in started
         )
@@ -409,6 +411,10 @@ class _Run:
 
     def _mark(self, phase: str) -> None:
         self._marks.append((phase, time.perf_counter()))
+
+
+def _nothing(raw: bytes) -> str:
+    return ""
 
 
 def engine_settings(settings: Settings) -> Settings:

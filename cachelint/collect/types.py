@@ -7,6 +7,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cachelint.dialects import by_name, known
 from cachelint.index.chunks import Chunk
@@ -70,21 +71,29 @@ def unit_of(info: ClassInfo, project: Project, settings: Settings) -> Unit | Non
     return _Finder(info.module, project, settings).unit(info)
 
 
+@lru_cache(maxsize=8)
+def _wanted(
+    settings: Settings,
+) -> tuple[tuple[DialectSpec, ...], frozenset[str], re.Pattern[str], re.Pattern[str], frozenset[str]]:
+    """The dialects; the names of their backwards; patterns of a method of theirs and of a backward; their decorators."""
+    # A known base class says more than the mere names of methods.
+    specs = tuple(
+        sorted(known(settings), key=lambda spec: spec.recognise == "methods" and spec not in settings.dialects)
+    )
+    methods = {name for spec in specs for name in (*spec.forward, *spec.backward, *spec.setup)}
+    backwards = frozenset(name for spec in specs for name in spec.backward)
+    method, counterpart = (re.compile(rf"def[ \t]+(?:{'|'.join(sorted(names))})\b") for names in (methods, backwards))
+    decorators = frozenset(d.rpartition(".")[2] for spec in specs for d in spec.decorators)
+    return specs, backwards, method, counterpart, decorators
+
+
 class _Finder:
     def __init__(self, module: ModuleInfo, project: Project, settings: Settings) -> None:
         self.module = module
         self.project = project
         self.settings = settings
         self.machine = Machine(project)
-        # A known base class says more than the mere names of methods.
-        self.specs = tuple(
-            sorted(known(settings), key=lambda spec: spec.recognise == "methods" and spec not in settings.dialects)
-        )
-        self.methods = frozenset(name for spec in self.specs for name in (*spec.forward, *spec.backward, *spec.setup))
-        self.backwards = frozenset(name for spec in self.specs for name in spec.backward)
-        self.pattern = re.compile(rf"def[ \t]+(?:{'|'.join(sorted(self.methods))})\b")
-        self.counterpart = re.compile(rf"def[ \t]+(?:{'|'.join(sorted(self.backwards))})\b")
-        self.decorators = frozenset(d.rpartition(".")[2] for spec in self.specs for d in spec.decorators)
+        self.specs, self.backwards, self.pattern, self.counterpart, self.decorators = _wanted(settings)
 
     # -- classes -----------------------------------------------------------------------------------------------------
 
