@@ -567,7 +567,7 @@ class Expressions:
             return found
         if not ref.built_here or base.param:
             found = self.init_attribute(ref.info, name, base, node)
-            if found is not None and isinstance(found.ref, Seq):
+            if found is not None and isinstance(found.ref, Seq) and self.log.phase != "backward":
                 ref.attrs[name] = found  # an empty container: what the methods put into it stays there
                 self.fill_from_methods(ref, name, base)
             return found
