@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import entry_of, last
+from cachelint.checks.support import edited, entry_of, last
+from cachelint.collect.log import Mutation
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.kernels import written_parameters
 from cachelint.infer.optable import operators
@@ -19,6 +20,8 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     analysis = context.analysis
     log, unit = analysis.log, analysis.unit
     seen: set[int] = set()
+    entries = {method.node.name for method in unit.backward}
+    places: set[tuple[str, str]] = set()  # the first edit of a gradient stands for those that follow it
     for mutation in log.mutations:
         if mutation.phase != "backward" or not _incoming(mutation.value) or mutation.file != unit.module.path:
             continue
@@ -30,8 +33,10 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
             continue  # reduced over a group by convention; and of several tensors it may be another one
         if mutation.how == "augmented assignment" and (unit.dialect.name == "chainer" or _own_variables(analysis)):
             continue  # a Variable is bound anew by it
-        if id(mutation.node) not in seen:
+        place = (mutation.function, _written(mutation) if mutation.function in entries else "")
+        if id(mutation.node) not in seen and place not in places:
             seen.add(id(mutation.node))
+            places.add(place)
             name = f"`{mutation.name}`" if mutation.name.isidentifier() else "the incoming gradient"
             yield context.at(rule, mutation.node, _message(name, mutation.how, context))
     for launch in log.launches:
@@ -52,6 +57,16 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
                         _message("the incoming gradient", f"the kernel {kernel}, through {name}", context),
                     )
                     break
+
+
+def _written(mutation: Mutation) -> str:
+    """The name at the root of what an edit writes to."""
+    text = edited(mutation.node)
+    found = _NAME.match(text)
+    return found[0] if found is not None else text
+
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def _own_variables(analysis: Analysis) -> bool:

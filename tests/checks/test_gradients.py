@@ -177,11 +177,31 @@ def test_forward_without_a_receiver_has_one_input_more(find: Find) -> None:
         ("scale(grad)\nreturn grad, None", 1),
         ("grad.requires_grad_(False)\nreturn grad, None", 0),
         ("(first, second) = grad.chunk(2)\nfirst.mul_(2)\nreturn grad, None", 1),
+        ("grad[0] = 0\ngrad.mul_(2)\ngrad += 1\nreturn grad, None", 1),
+        ("both(grad)\nreturn grad, None", 1),
     ],
 )
 def test_edits_of_the_gradient(find: Find, backward: str, expected: int) -> None:
-    source = "def scale(t):\n    t.mul_(2)\n\n" + function("ctx.flag = x.ndim > 1\nreturn x * 2", backward)
+    helpers = "def scale(t):\n    t.mul_(2)\n\ndef both(t):\n    t.mul_(2)\n    t.add_(1)\n\n"
+    source = helpers + function("ctx.flag = x.ndim > 1\nreturn x * 2", backward)
     assert len(find(source, "CL218")) == expected
+
+
+def test_two_gradients_that_are_edited_are_two_findings(find: Find) -> None:
+    source = """
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            return x * 2, w * 2
+
+        @staticmethod
+        def backward(ctx, gx, gw):
+            gx.mul_(2)
+            gw.mul_(2)
+            gx.add_(1)
+            return gx, gw
+    """
+    assert find(source, "CL218") == ["gx.mul_(2)", "gw.mul_(2)"]
 
 
 @pytest.mark.parametrize(("method", "expected"), [("backward", 1), ("jvp", 0)])
