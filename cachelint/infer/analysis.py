@@ -135,7 +135,8 @@ def _interpret(unit: Unit, project: Project, settled: dict[str, Outcome], before
     try:
         _init(unit, machine, receiver)
         _forward(unit, machine, receiver, analysis)
-        if before is None or before.machine.exhausted:
+        machine.storages = machine.counter
+        if before is None or before.machine.exhausted or before.machine.storages != machine.storages:
             _backward(unit, machine, receiver, analysis)
         else:
             _carry_backward(before.machine.log, machine.log)
@@ -147,7 +148,10 @@ def _interpret(unit: Unit, project: Project, settled: dict[str, Outcome], before
 
 
 def _carry_backward(source: ReceiverLog, target: ReceiverLog) -> None:
-    """What backward reads does not depend on what the symbols turned out to be: it is taken over, not run again."""
+    """What backward reads does not depend on what the symbols turned out to be: it is taken over, not run again.
+
+    Only where both passes counted the same storages in forward: else a number means another one in the events of backward.
+    """
     for name in (
         "writes",
         "reads",

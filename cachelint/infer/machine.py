@@ -92,6 +92,8 @@ class Machine(Expressions, Calls):
         self.helper_steps = HELPER_STEPS
         self.order = 0
         self.counter = 0
+        self.storages = 0
+        """How many storages were made when forward had ended."""
         self.path: Path = ()
         self.guards: tuple[str, ...] = ()
         self.stack: list[int] = []

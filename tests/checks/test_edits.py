@@ -50,6 +50,36 @@ def test_edits_of_what_is_kept(find: Find, forward: str, expected: int) -> None:
     assert len(find(function(forward, "return grad * ctx.y, None"), "CL209")) == expected
 
 
+@pytest.mark.parametrize(("target", "expected"), [("kept", 1), ("out", 0)])
+def test_storages_are_the_same_in_both_passes(find: Find, target: str, expected: int) -> None:
+    """That ``n`` is a number shows only afterwards: until then ``n * 2`` counts as one storage more."""
+    source = """
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def double(sink):
+        tl.store(sink + tl.arange(0, 8), tl.load(sink + tl.arange(0, 8)) * 2)
+
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, n):
+            ctx.size = n * 2
+            y = x * 2
+            kept = torch.exp(x)
+            ctx.save_for_backward(x, kept)
+            return y.view(range(n))
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, kept = ctx.saved_tensors
+            out = torch.empty_like(x)
+            double[(1,)](TARGET)
+            return grad * kept * x * out / ctx.size, None
+    """.replace("TARGET", target)
+    assert len(find(source, "CL209")) == expected
+
+
 def test_a_kernel_that_stores_to_what_was_saved(find: Find) -> None:
     source = """
     import triton
