@@ -227,6 +227,8 @@ def _uses(event: Read) -> Iterator[Unpacking]:
             for target in targets:
                 if isinstance(target, (ast.Tuple, ast.List)):
                     yield Unpacking(event, list(target.elts))
+                elif isinstance(target, ast.Name) and target.id == "_":
+                    yield Unpacking(event)  # unpacked for the check of versions alone
                 elif isinstance(target, ast.Name):
                     yield from _through_name(event, scope, target.id)
                 else:

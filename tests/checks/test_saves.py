@@ -154,9 +154,11 @@ def test_what_is_no_dtensor_may_be_a_tensor(find: Find) -> None:
         ("x, w", "return grad, grad", 2),
         ("x, w", "x, ctx.w = ctx.saved_tensors\nreturn grad * x, None", 0),
         ("x, w", "x, w = ctx.saved_tensors\nreturn grad * x, locals()['w']", 0),
+        ("x, w", "_ = ctx.saved_tensors\nreturn grad, grad", 0),
+        ("x, w", "x, _ = ctx.saved_tensors\nreturn grad * x, grad", 1),
     ],
     ids=["swallowed by a star", "by index of a name", "passed on", "one branch each", "None", "no unpacking",
-         "into an attribute", "locals"],
+         "into an attribute", "locals", "all for the check of versions", "one into an underscore"],
 )  # fmt: skip
 def test_saved_and_never_read(find: Find, saved: str, backward: str, expected: int) -> None:
     source = function(f"ctx.flag = True\nctx.save_for_backward({saved})\nreturn x * w", backward)
