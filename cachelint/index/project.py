@@ -19,7 +19,7 @@ _CLASS = re.compile(rb"class[ \t]+(\w+)")
 _APPLY = re.compile(rb"\.\s*apply\b")
 _DIRECT = re.compile(rb"\.\s*(?:forward|setup_context|backward|vjp|jvp)\s*\(")
 _WORD = re.compile(rb"(\w+)\s*$")
-_APPLIED = re.compile(rb"(\w+)\s*(?:\(\s*\)\s*)?$")
+_APPLIED = re.compile(rb"(\w+)\s*(\(\s*\)\s*)?$")
 """The name of a class before ``.apply``; old code makes an object of it first."""
 _MAX_HOPS = 8
 _INSTALLED = sys.stdlib_module_names | frozenset(
@@ -136,18 +136,21 @@ class Project:
             return self._at(folder, tail)
         shadowed = dotted.partition(".")[0] in _INSTALLED
         while True:
-            # Inside a package, `import torch` means the library, whatever `torch` the package has itself.
-            found = None if shadowed and f"{folder}{os.sep}__init__.py" in self._set else self._at(folder, tail)
+            found = self._installed_or_at(folder, tail, shadowed)
             if found:
                 return found
             if folder == self.root or len(folder) <= len(self.root):
                 break
             folder = os.path.dirname(folder)
         for extra in ("src", "lib", "python"):
-            found = self._at(os.path.join(self.root, extra), tail)
+            found = self._installed_or_at(os.path.join(self.root, extra), tail, shadowed)
             if found:
                 return found
         return None
+
+    def _installed_or_at(self, folder: str, tail: str, shadowed: bool) -> str | None:
+        """Inside a package, ``import torch`` means the library, whatever ``torch`` the package has itself."""
+        return None if shadowed and f"{folder}{os.sep}__init__.py" in self._set else self._at(folder, tail)
 
     def _at(self, folder: str, tail: str) -> str | None:
         base = os.path.join(folder, tail) if tail else folder
@@ -320,7 +323,7 @@ class Project:
         return self._mentioning[words]
 
     def apply_files(self, name: str) -> list[str]:
-        """Files in which ``name.apply`` stands, in the order of the file list."""
+        """Files in which ``name.apply`` stands, in the order of the file list; with ``name()``, ``name().apply``."""
         if self._apply_names is None:
             table: dict[bytes, list[str]] = {}
             for path in self.files:
@@ -330,7 +333,7 @@ class Project:
                     for match in _APPLY.finditer(data):
                         word = _APPLIED.search(data, max(0, match.start() - 80), match.start())
                         if word:
-                            names.add(word[1])
+                            names.add(word[1] + b"()" if word[2] else word[1])
                     for found in names:
                         table.setdefault(found, []).append(path)
             self._apply_names = table

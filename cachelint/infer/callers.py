@@ -29,6 +29,8 @@ def note_callers(unit: Unit, machine: Machine, project: Project) -> None:
     name = unit.info.name
     sites = 0
     files = project.apply_files(name)
+    if unit.dialect.name == "torch-function":
+        files = list(dict.fromkeys((*files, *project.apply_files(f"{name}()"))))
     # The type's own module first: its wrapper is the best witness. Tests speak last.
     files = sorted(files, key=lambda p: (p != unit.module.path, "test" in p.rpartition("/")[2], p))
     for path in files[:MAX_FILES]:
@@ -39,7 +41,8 @@ def note_callers(unit: Unit, machine: Machine, project: Project) -> None:
             if sites >= MAX_SITES:
                 return
             text = chunk.text.replace(" ", "")
-            if f"{name}.apply" not in text and f"{name}().apply" not in text:
+            instances = unit.dialect.name == "torch-function" and f"{name}().apply" in text
+            if not instances and f"{name}.apply" not in text:
                 continue
             try:
                 sites += _note_chunk(unit, machine, project, module, chunk)
