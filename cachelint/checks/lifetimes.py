@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 from cachelint.checks import TypeContext
 from cachelint.checks.extents import FULL, JOINS, SMALL, UNSURE, Extents
@@ -131,24 +132,34 @@ class _Ranges:
         wasted = [i for i in range(storage.last + 1, min(storage.end, len(self.units) - 1) + 1) if self.sure[i]]
         if not wasted:
             return False
-        there = max(self.sure[i] + self._alive(i, storage, storages, FULL, alone) for i in wasted) + 1
+        sure = self._alive(storage, storages, FULL, alone)
+        there = max(self.sure[i] + sure[i] for i in wasted) + 1
+        most = self._alive(storage, storages, UNSURE, alone)
         before = [i for i in range(len(self.units)) if i <= storage.last or i > storage.end]
-        elsewhere = max((self.most[i] + self._alive(i, storage, storages, UNSURE, alone) for i in before), default=0)
+        elsewhere = max((self.most[i] + most[i] for i in before), default=0)
         return there > elsewhere
 
-    def _alive(self, index: int, but: _Storage, storages: list[_Storage], floor: int, released: bool) -> int:
-        """How many storages are alive before a unit binds anything; ``released``: those that can be end with their last use.
+    def _alive(self, but: _Storage, storages: list[_Storage], floor: int, released: bool) -> list[int]:
+        """How many storages are alive before each unit binds anything; ``released``: those that can be end with their last use.
 
         One that may be large counts where it is alive at the last use too, so that it is on both sides of the comparison.
         """
-        count = 0
+        units = len(self.units)
+        changes = [0] * (units + 1)
         for other in storages:
             if other is but:
-                count += floor == UNSURE and other.begin < index  # where it is in use
+                if floor != UNSURE:
+                    continue
+                begin, end = other.begin, units  # where it is in use
             elif other.size >= (UNSURE if other.begin < but.last else floor):
-                end = other.last if released and other.owner is not None else other.end
-                count += other.begin < index <= end
-        return count
+                begin, end = other.begin, other.last if released and other.owner is not None else other.end
+            else:
+                continue
+            if begin < min(end, units):
+                changes[begin + 1] += 1
+                if end < units:
+                    changes[end + 1] -= 1
+        return list(accumulate(changes[:units]))
 
     def _kept(self) -> frozenset[str]:
         """Storages that something else keeps anyway: returned, saved, on the receiver."""
