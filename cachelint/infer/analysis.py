@@ -136,7 +136,8 @@ def _interpret(unit: Unit, project: Project, settled: dict[str, Outcome], before
         _init(unit, machine, receiver)
         _forward(unit, machine, receiver, analysis)
         machine.storages = machine.counter
-        if before is None or before.machine.exhausted or before.machine.storages != machine.storages:
+        again = before is not None and before.machine.storages != machine.storages and not unit.receiver_is_self
+        if before is None or before.machine.exhausted or again:
             _backward(unit, machine, receiver, analysis)
         else:
             _carry_backward(before.machine.log, machine.log)
@@ -150,7 +151,8 @@ def _interpret(unit: Unit, project: Project, settled: dict[str, Outcome], before
 def _carry_backward(source: ReceiverLog, target: ReceiverLog) -> None:
     """What backward reads does not depend on what the symbols turned out to be: it is taken over, not run again.
 
-    Only where both passes counted the same storages in forward: else a number means another one in the events of backward.
+    Under a ctx only where both passes counted the same storages in forward: else a number means another one in the events
+    of backward, and what was saved is taken for something else.
     """
     for name in (
         "writes",
