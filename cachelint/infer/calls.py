@@ -878,7 +878,7 @@ class Calls(Library):
         for value in everything if self.log.phase != "backward" else ():
             for part in _buffers(value):
                 if self.is_open_buffer(part):
-                    for root in part.roots:
+                    for root in _own(part.roots):
                         self.heap[root] = content if root not in self.heap else join(self.heap[root], content)
         if spec is not None:
             self.kernel_evidence(spec, args, kwargs, node)
@@ -975,7 +975,7 @@ class Calls(Library):
                 if part.cost in (SAVED, CONST) and self.is_open_buffer(part):
                     name = named(node) if isinstance(node, ast.Call) else "unseen code"
                     content = Value(DEVICE, OPAQUE, part.deps, why=self.why(node, f"filled by {name}"))
-                    for root in part.roots:
+                    for root in _own(part.roots):
                         self.heap[root] = content if root not in self.heap else join(self.heap[root], content)
 
     def call_back(self: Machine, given: Iterable[Value], node: ast.AST) -> None:  # type: ignore[misc]
@@ -1124,6 +1124,11 @@ def _kernel_name(kernel: Value) -> str:
 
 def _is_kernel(ref: object) -> bool:
     return isinstance(ref, Func) and ref.kernel
+
+
+def _own(roots: frozenset[str]) -> list[str]:
+    """The storages that this call made: what is filled may on some paths be an input, which holds something already."""
+    return [root for root in roots if root.startswith("n")]
 
 
 def _buffers(value: Value) -> list[Value]:

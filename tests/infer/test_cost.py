@@ -267,3 +267,17 @@ def test_old_constructors_make_tensors(made: str) -> None:
 def test_whoever_is_given_the_address_of_a_buffer_fills_it() -> None:
     body = "ctx.m = x.new(3)\nlaunch(args=[ctx.m.data_ptr(), x.data_ptr()])\nreturn x"
     assert of(body, "m", "x: Tensor", "from elsewhere import launch") == {"m": "SAVE"}
+
+
+def test_an_input_beside_a_buffer_that_stands_in_for_it_is_not_filled() -> None:
+    body = """
+    whole = x
+    if group is not None:
+        whole = torch.empty(8, *x.shape[1:])
+        torch.distributed.all_gather_into_tensor(whole, x, group=group)
+    y = elsewhere.linear(whole)
+    ctx.x, ctx.whole = x, whole
+    return y
+    """
+    found = of(body, "x whole", "x: Tensor, group", "import elsewhere")
+    assert found == {"x": "RECOMPUTE", "whole": "SAVE"}
