@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from tests.fix import programs, scenes
 from tests.fix.differential import compare, fixed, module_of, poison_clean
 from tests.fix.programs import Chooser, Program, T
 
-CI_SECONDS = 35.0
 MAKERS: dict[str, Callable[[Chooser], Program]] = {"programs": programs.make, "scenes": scenes.make}
 FOUND = sorted((Path(__file__).parent.parent / "data" / "found").glob("*.py"))
 
@@ -58,16 +56,10 @@ def check(program: Program, *, poison: bool) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_three_hundred_programs(make: Callable[[Chooser], Program]) -> None:
-    """In CI, as many as there is time for."""
-    end = time.monotonic() + CI_SECONDS
-    done = 0
-    for seed in range(300):
-        if time.monotonic() > end:
-            break
+@pytest.mark.parametrize("part", range(6))
+def test_three_hundred_programs(make: Callable[[Chooser], Program], part: int) -> None:
+    for seed in range(50 * part, 50 * (part + 1)):
         check(make(Seeded(seed)), poison=seed % 10 == 0)
-        done += 1
-    assert done >= 30, "the machine is too slow to test anything"
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
@@ -84,9 +76,12 @@ def test_five_thousand_programs(make: Callable[[Chooser], Program]) -> None:
         check(make(Seeded(seed)), poison=True)
 
 
-@pytest.mark.parametrize(("make", "share"), [(programs.make, 0.05), (scenes.make, 0.25)], ids=MAKERS)
+@pytest.mark.parametrize(("make", "share"), [(programs.make, 0.05), (scenes.make, 0.35)], ids=MAKERS)
 def test_most_habits_are_fixed(make: Callable[[Chooser], Program], share: float) -> None:
-    """A remedy that refuses everything would pass the tests above."""
+    """A remedy that refuses everything would pass the tests above.
+
+    A third of the scenes' fields are there to be refused: containers in containers, code that ctx is handed to unseen.
+    """
     applied = refused = 0
     told = ""
     for seed in range(40):
