@@ -1,12 +1,12 @@
 """How long ``cachelint check`` takes beside ``ruff check``, and TorchFix, on the same files.
 
-    python benchmarks/speed.py --liger DIR --fla DIR --megatron DIR [--cachelint COMMAND]... [--torchfix COMMAND]
-        [--runs 5] [--out speed.md]
+    python benchmarks/speed.py --liger DIR --fla DIR --megatron DIR [--cachelint [LABEL=]COMMAND]...
+        [--torchfix COMMAND] [--runs 5] [--out speed.md]
 
 The three folders are unpacked wheels of liger-kernel, fla-core and megatron-core. Each run times, in turn, Ruff without
 its cache, cachelint cold (``--no-cache``) and cachelint warm (a cache that an untimed run filled); the table has every
 run and the medians. ``--cachelint`` may be given several times, to compare installations under different Pythons: how
-Python itself was built matters. Install the package for this (not editable), so that its bytecode is there. Peak memory
+Python itself was built matters (profile-guided optimisation above all). Install the package for this (not editable), so that its bytecode is there. Peak memory
 is that of the largest process of the tree. The single-file part times ``check FILE`` for 50 files drawn with a fixed
 seed and compares their findings with those of ``check .``.
 """
@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import random
-import shutil
 import statistics
 import subprocess
 import sys
@@ -38,18 +37,6 @@ def findings(command: list[str], cwd: str) -> list[tuple[str, int, int, str]]:
     """The findings of a check as comparable tuples."""
     run = subprocess.run([*command, "--output-format", "json"], cwd=cwd, capture_output=True, text=True)
     return [(f["path"], f["line"], f["column"], f["code"]) for f in json.loads(run.stdout)["findings"]]
-
-
-def python_of(command: str) -> str:
-    """The Python that a command's script names, and whether it was built with profile-guided optimisation."""
-    path = shutil.which(command) or command
-    with open(path, "rb") as script:
-        interpreter = script.readline().decode().removeprefix("#!").strip()
-    code = (
-        "import sys, sysconfig; args = sysconfig.get_config_var('CONFIG_ARGS') or ''; "
-        "print(sys.version.split()[0], 'optimised' if '--enable-optimizations' in args else 'plain build')"
-    )
-    return subprocess.run([interpreter, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def single_files(cachelint: str, megatron: str, count: int) -> tuple[int, list[float]]:
@@ -79,7 +66,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     trees = [os.path.abspath(one) for one in (args.liger, args.fla, args.megatron)]
-    installed = args.cachelint or ["cachelint"]
+    installed = {
+        label: command for label, _, command in (one.rpartition("=") for one in args.cachelint or ["cachelint"])
+    }
+    first = next(iter(installed.values()))
     lines: list[str] = []
 
     def say(text: str = "") -> None:
@@ -88,10 +78,9 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as cwd:
         commands = {"ruff check --no-cache": ["ruff", "check", "--no-cache", *trees]}
-        for command in installed:
-            python = f", Python {python_of(command)}" if len(installed) > 1 else ""
-            commands[f"cachelint check, cold{python}"] = [command, "check", "--no-cache", *trees]
-            commands[f"cachelint check, warm{python}"] = [command, "check", *trees]
+        for label, command in installed.items():
+            commands[f"cachelint check, cold {label}".strip()] = [command, "check", "--no-cache", *trees]
+            commands[f"cachelint check, warm {label}".strip()] = [command, "check", *trees]
             timed([command, "check", *trees], cwd)
         took: dict[str, list[float]] = {name: [] for name in commands}
         peak = dict.fromkeys(commands, 0)
@@ -109,19 +98,19 @@ def main() -> int:
             say(f"| `{name}` | {cells} | {median:.2f} | {median / base:.2f} | {peak[name] // 1024} |")
         if args.torchfix:
             slow, _ = timed([*args.torchfix.split(), trees[0]], cwd)
-            fast = statistics.median(timed([installed[0], "check", "--no-cache", trees[0]], cwd)[0] for _ in range(3))
+            fast = statistics.median(timed([first, "check", "--no-cache", trees[0]], cwd)[0] for _ in range(3))
             say()
             say(
                 f"TorchFix on liger-kernel alone: {slow:.1f} s; cachelint cold: {fast:.2f} s; {slow / fast:.0f} times slower."
             )
-    differ, seconds = single_files(installed[0], args.megatron, args.files)
+    differ, seconds = single_files(first, args.megatron, args.files)
     say()
     say(
         f"`check FILE` on {len(seconds)} random files of megatron-core: {differ} with other findings than `check .`; "
         f"median {statistics.median(seconds):.2f} s, longest {max(seconds):.2f} s."
     )
     say()
-    say(f"Python {python_of(installed[0])}, {os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}.")
+    say(f"{os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}.")
     if args.out:
         args.out.write_text("\n".join(lines) + "\n")
     return int(differ > 0)
