@@ -6,9 +6,9 @@
 The three folders are unpacked wheels of liger-kernel, fla-core and megatron-core. Each run times, in turn, Ruff without
 its cache, cachelint cold (``--no-cache``) and cachelint warm (a cache that an untimed run filled); the table has every
 run and the medians. ``--cachelint`` may be given several times, to compare installations under different Pythons: how
-Python itself was built matters (profile-guided optimisation above all). Install the package for this (not editable), so that its bytecode is there. Peak memory
-is that of the largest process of the tree. The single-file part times ``check FILE`` for 50 files drawn with a fixed
-seed and compares their findings with those of ``check .``.
+Python itself was built matters (profile-guided optimisation above all). Install the package for this (not editable),
+so that its bytecode is there. Peak memory is that of the largest process of the tree. The single-file part times
+``check FILE`` for 50 files drawn with a fixed seed and compares their findings with those of ``check .``.
 """
 
 from __future__ import annotations
