@@ -147,7 +147,8 @@ class Graph:
     def _run_forward(self, vertex: Vertex, values: dict[str, Any]) -> Any:
         inputs = tuple(_pick(values, ref, vertex) for ref in vertex.inputs)
         spans: list[Span] = []
-        self._live[vertex.name] = spans  # registered first: a pin that raises leaves the earlier ones to the release
+        # Registered first: a pin that raises leaves the earlier ones to the release.
+        self._live[vertex.name] = spans  # cachelint: ignore[CL107] these are the pins; backward takes them out again
         with self._running.as_owner(vertex.name), _named(vertex, "forward", inputs):
             for tensor in inputs:
                 span = pin(tensor)
