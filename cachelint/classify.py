@@ -6,7 +6,6 @@ import ast
 import math
 import os
 from dataclasses import dataclass
-from functools import lru_cache
 
 from cachelint.collect import held, uses
 from cachelint.collect.log import Write
@@ -47,6 +46,7 @@ from cachelint.infer.values import (
 from cachelint.model import Confidence, Evidence, FieldClass, FieldReport, Origin, Storage, TypeReport
 from cachelint.resolution import resolution
 from cachelint.settings import Settings
+from cachelint.source import display_path
 
 _CONFIDENCE = {HIGH: Confidence.HIGH, MEDIUM: Confidence.MEDIUM, LOW: Confidence.LOW}
 
@@ -391,16 +391,7 @@ def _saved_reports(
 
 def relative(path: str) -> str:
     """A path as reports show it: relative to the working directory, with forward slashes."""
-    return _relative(path, os.getcwd())
-
-
-@lru_cache(maxsize=4096)
-def _relative(path: str, cwd: str) -> str:
-    if not os.path.isabs(path):
-        return path.replace(os.sep, "/")
-    if path.startswith(cwd + os.sep):
-        return path[len(cwd) + 1 :].replace(os.sep, "/")
-    return os.path.relpath(path, cwd).replace(os.sep, "/")
+    return display_path(path, os.getcwd()) if os.path.isabs(path) else path.replace(os.sep, "/")
 
 
 _ = (CHEAP, COLLECTIVE, CONST, HOST, Seq)

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import last, loaded, names, parents, statements
+from cachelint.checks.support import loaded, names, statements
 from cachelint.collect.log import ChildCall
 from cachelint.composite import Judged
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, parents, walk
 from cachelint.model import FieldClass, Finding
 
 
@@ -109,7 +109,7 @@ def _calls(method: FunctionNode, ends: tuple[str, ...]) -> dict[str, list[ast.Ca
         if not isinstance(node, ast.Call):
             continue
         for end in ends:
-            holder = node.func if not end else node.func.value if last(node.func) == end else None  # type: ignore[attr-defined]
+            holder = node.func if not end else node.func.value if last_name(node.func) == end else None  # type: ignore[attr-defined]
             if not isinstance(holder, ast.Attribute) or not isinstance(holder.value, ast.Name):
                 continue
             if holder.value.id != receiver or (not end and holder.attr in ("forward", "backward")):
@@ -120,12 +120,12 @@ def _calls(method: FunctionNode, ends: tuple[str, ...]) -> dict[str, list[ast.Ca
     return found
 
 
-def _repeated(node: ast.AST, above: dict[int, ast.AST]) -> bool:
-    while id(node) in above:
-        node = above[id(node)]
+def _repeated(node: ast.AST, above: dict[ast.AST, ast.AST]) -> bool:
+    while node in above:
+        node = above[node]
         if isinstance(node, (ast.For, ast.AsyncFor, ast.While, ast.Lambda, ast.ListComp, ast.GeneratorExp)):
             return True
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and id(node) in above:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node in above:
             return True
     return False
 
@@ -168,7 +168,9 @@ def _is_made(value: ast.expr) -> bool:
         return not any(isinstance(part, ast.Constant) for part in (value.left, value.right))
     if not isinstance(value, ast.Call):
         return False
-    holder = value.func.value if last(value.func) == "forward" and isinstance(value.func, ast.Attribute) else value.func
+    holder = (
+        value.func.value if last_name(value.func) == "forward" and isinstance(value.func, ast.Attribute) else value.func
+    )
     return isinstance(holder, ast.Attribute) and isinstance(holder.value, ast.Name) and holder.value.id == "self"
 
 
@@ -185,7 +187,7 @@ def _read_inputs(name: str, context: TypeContext) -> set[int] | None:
         read = {
             n.id
             for n in walk(node)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and last(above[id(n)]) not in _LOOKS
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and last_name(above[n]) not in _LOOKS
         }
         if node.args.vararg is not None and node.args.vararg.arg in read:
             return None

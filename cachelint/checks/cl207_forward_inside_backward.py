@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import last, statements
+from cachelint.checks.support import statements
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, walk
 from cachelint.model import Finding
 
 _FORWARDS = ("forward", "__call__", "forward_cpu", "forward_gpu")
@@ -56,7 +56,7 @@ def _of_self(node: ast.expr) -> bool:
 
 def _runs_autograd(node: FunctionNode) -> bool:
     return any(
-        isinstance(item, ast.Call) and last(item.func) in ("enable_grad", "set_grad_enabled", "grad")
+        isinstance(item, ast.Call) and last_name(item.func) in ("enable_grad", "set_grad_enabled", "grad")
         for item in walk(node)
     )
 

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import facts, last
+from cachelint.checks.support import facts
 from cachelint.collect.log import ReceiverLog, Save
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, walk
 from cachelint.model import Finding
 
 _EVALUATION = ("no_grad", "inference_mode")
@@ -56,14 +56,14 @@ def _released(save: Save, log: ReceiverLog) -> bool:
 
 
 def _evaluates(node: FunctionNode) -> bool:
-    names = {last(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list}
+    names = {last_name(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list}
     if names.intersection(_EVALUATION):
         return not _calls(node, ("mark_step_boundary",))
     return node.name.lstrip("_").startswith(_PREDICTION) and not _calls(node, ("backward", "mark_step_boundary"))
 
 
 def _calls(node: ast.AST, wanted: tuple[str, ...]) -> bool:
-    return any(isinstance(item, ast.Call) and last(item.func) in wanted for item in walk(node))
+    return any(isinstance(item, ast.Call) and last_name(item.func) in wanted for item in walk(node))
 
 
 def _is_save(node: ast.AST, names: tuple[str, ...]) -> bool:

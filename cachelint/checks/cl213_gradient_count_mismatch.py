@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import entry_of, home_made, last
+from cachelint.checks.support import entry_of, home_made
 from cachelint.collect.log import Returned
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, walk
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.values import CHILD, COLLECTIVE, DEVICE, NONE, OPAQUE, Seq, carried
 from cachelint.model import Finding
@@ -77,12 +77,14 @@ def _integral(node: ast.expr | None, bound: dict[str, list[ast.expr]], depth: in
         return True
     if not isinstance(node, ast.Call):
         return False
-    if any(keyword.arg == "dtype" and last(keyword.value) in _INTEGERS for keyword in node.keywords):
+    if any(keyword.arg == "dtype" and last_name(keyword.value) in _INTEGERS for keyword in node.keywords):
         return True
-    if last(node.func) in _MAKE_INTEGERS:
+    if last_name(node.func) in _MAKE_INTEGERS:
         return True
     return (
-        isinstance(node.func, ast.Attribute) and last(node.func) in _KEEP and _integral(node.func.value, bound, depth)
+        isinstance(node.func, ast.Attribute)
+        and last_name(node.func) in _KEEP
+        and _integral(node.func.value, bound, depth)
     )
 
 
@@ -106,12 +108,14 @@ def _inputs(analysis: Analysis) -> tuple[int, int] | None:
     else:
         node = unit.forward[0].node
         names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
-        skip = 1 if any(last(d) == "classmethod" for d in node.decorator_list) or names[:2] == ["cls", "ctx"] else 0
+        skip = (
+            1 if any(last_name(d) == "classmethod" for d in node.decorator_list) or names[:2] == ["cls", "ctx"] else 0
+        )
         if not unit.setup or names[skip : skip + 1] in (["ctx"], ["self"], ["context"], ["_ctx"]):
             skip += 1
     if node.args.vararg is not None or (node.args.kwonlyargs and unit.dialect.name != "torch-library"):
         return None
-    if any(last(d.func if isinstance(d, ast.Call) else d) not in _KNOWN for d in node.decorator_list):
+    if any(last_name(d.func if isinstance(d, ast.Call) else d) not in _KNOWN for d in node.decorator_list):
         return None
     most = len(node.args.posonlyargs) + len(node.args.args) - skip
     return (most - len(node.args.defaults), most) if most >= 0 else None
@@ -179,7 +183,7 @@ def _passed_more(context: TypeContext, number: int) -> bool:
                         isinstance(node, ast.Call)
                         and isinstance(node.func, ast.Attribute)
                         and node.func.attr == "apply"
-                        and last(node.func.value) == info.name
+                        and last_name(node.func.value) == info.name
                         and not any(isinstance(a, ast.Starred) for a in node.args)
                         and len(node.args) > number
                     ):

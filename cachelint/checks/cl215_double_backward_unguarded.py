@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import last, saves
+from cachelint.checks.support import saves
 from cachelint.classify import output_roots
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, walk
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.values import DEVICE, RANDOM, Value
 from cachelint.model import Finding
@@ -23,7 +23,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     if unit.dialect.name != "torch-function" or not analysis.log.saves or not unit.backward:
         return
     node = unit.backward[0].node
-    if any(last(d.func if isinstance(d, ast.Call) else d) == "once_differentiable" for d in node.decorator_list):
+    if any(last_name(d.func if isinstance(d, ast.Call) else d) == "once_differentiable" for d in node.decorator_list):
         return
     outputs = output_roots(analysis)
     for save in saves(analysis.log):

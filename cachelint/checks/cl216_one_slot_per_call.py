@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import exclusive, last, statements
+from cachelint.checks.support import exclusive, statements
 from cachelint.collect.log import ChildCall, ReceiverLog
 from cachelint.composite import Child
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, walk
 from cachelint.model import FieldClass, Finding
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
@@ -110,7 +110,7 @@ def _in_function(
         and len(s.targets) == 1
         and isinstance(s.targets[0], ast.Name)
         and isinstance(s.value, ast.Call)
-        and last(s.value.func) == name
+        and last_name(s.value.func) == name
     ]
     for variable in made:
         if made.count(variable) > 1 or not _goes_back(function, variable):

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
-from cachelint.checks.support import edited, entry_of, last
+from cachelint.checks.support import edited, entry_of
 from cachelint.collect.log import Mutation
+from cachelint.index.walk import last_name
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.kernels import written_parameters
 from cachelint.infer.optable import operators
@@ -73,7 +74,7 @@ def _own_variables(analysis: Analysis) -> bool:
     """Whether the project's own engine hands out gradients of its own class, and the class has no operators in place."""
     info = analysis.unit.info
     owners = analysis.machine.mro(info) if info is not None else []
-    if not owners or any(last(base) != "object" for base in owners[-1].node.bases):
+    if not owners or any(last_name(base) != "object" for base in owners[-1].node.bases):
         return False
     for chunk in owners[-1].module.chunks:
         if chunk.kind != "class" or "def backward(" not in chunk.text:

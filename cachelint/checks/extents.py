@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import children, last_name, walk
 from cachelint.infer.optable import operators
 
 SMALL, UNSURE, FULL = 0, 1, 2
@@ -189,7 +189,7 @@ class Extents:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             return 0
         most = 0
-        for child in ast.iter_child_nodes(statement):
+        for child in children(statement):
             if isinstance(child, ast.stmt):
                 most = max(most, self.peak(child, unsure))
             elif isinstance(child, ast.expr):
@@ -305,7 +305,7 @@ def _evaluated(node: ast.expr) -> Iterator[ast.expr]:
         yield from _operands_of(node)
         yield from (keyword.value for keyword in node.keywords)
     else:
-        yield from (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+        yield from (child for child in children(node) if isinstance(child, ast.expr))
 
 
 def _operands(node: ast.AST) -> Iterator[str]:

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from cachelint.collect.log import Path, Read, ReceiverLog, Save
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import parents as every_parent
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, parents, walk
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.values import Value, carried
 
@@ -115,16 +114,6 @@ def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
             yield from statements(case.body)
 
 
-def parents(scope: ast.AST) -> dict[int, ast.AST]:
-    """The parent of every node below ``scope``, by the node's id."""
-    return {id(child): node for child, node in every_parent(scope).items()}
-
-
-def last(node: ast.AST) -> str:
-    """The last name of a dotted expression, empty for other forms."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
 def names(function: FunctionNode) -> list[str]:
     """The positional parameters of a function."""
     return [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
@@ -182,7 +171,7 @@ def home_made(analysis: Analysis) -> bool:
     machine = analysis.machine
     owners = machine.mro(info)
     return any("apply" in owner.members for owner in owners) and all(
-        last(base) in ("object", "ABC") or machine.base_class(base, owner) is not None
+        last_name(base) in ("object", "ABC") or machine.base_class(base, owner) is not None
         for owner in owners
         for base in owner.node.bases
     )
@@ -235,7 +224,7 @@ def _uses(event: Read) -> Iterator[Unpacking]:
                     yield Unpacking(event)
             return
     above = parents(scope)
-    yield _indexed(event, event.node, above.get(id(event.node)))
+    yield _indexed(event, event.node, above.get(event.node))
 
 
 def _through_name(event: Read, scope: FunctionNode, name: str) -> Iterator[Unpacking]:
@@ -247,7 +236,7 @@ def _through_name(event: Read, scope: FunctionNode, name: str) -> Iterator[Unpac
         return
     for node in nodes:
         if isinstance(node.ctx, ast.Load):
-            parent = above.get(id(node))
+            parent = above.get(node)
             if isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1:
                 target = parent.targets[0]
                 whole = not isinstance(target, (ast.Tuple, ast.List))

@@ -22,8 +22,7 @@ def only_foreign(field: str, analysis: Analysis) -> bool:
     for read in reads:
         if read.scope is None:
             return False
-        parents = _parents(read.scope)
-        used = _foreign_use(read.node, parents, read.scope)
+        used = _foreign_use(read.node, parents(read.scope), read.scope)
         if used is None:
             return False
         foreign |= used
@@ -34,10 +33,10 @@ def as_tensor(field: str, analysis: Analysis) -> bool:
     """Whether some use of ``field`` is one that only tensors have: an operand of ``@``, a method such as ``.t()``."""
     for read in analysis.log.reads:
         if read.field == field and read.scope is not None:
-            above = _parents(read.scope)
-            node, parent = read.node, above.get(id(read.node))
+            above = parents(read.scope)
+            node, parent = read.node, above.get(read.node)
             while isinstance(parent, ast.Subscript) and parent.value is node:
-                node, parent = parent, above.get(id(parent))
+                node, parent = parent, above.get(parent)
             if isinstance(parent, ast.Attribute) and parent.attr in _TENSOR_ONLY:
                 return True
             if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.MatMult):
@@ -49,7 +48,7 @@ def only_named(read: Read) -> bool:
     """Whether a read does no more than give the field another name: ``held = self.held``."""
     if read.scope is None:
         return False
-    parent = _parents(read.scope).get(id(read.node))
+    parent = parents(read.scope).get(read.node)
     return (
         isinstance(parent, ast.Assign)
         and parent.value is read.node
@@ -60,13 +59,9 @@ def only_named(read: Read) -> bool:
 _TENSOR_ONLY = frozenset(("t", "T", "mT", "transpose", "permute", "matmul", "mm", "bmm", "contiguous", "unsqueeze"))
 
 
-def _parents(scope: ast.AST) -> dict[int, ast.AST]:
-    return {id(child): node for child, node in parents(scope).items()}
-
-
-def _foreign_use(node: ast.AST, parents: dict[int, ast.AST], scope: ast.AST) -> bool | None:
+def _foreign_use(node: ast.AST, above: dict[ast.AST, ast.AST], scope: ast.AST) -> bool | None:
     """True for a foreign attribute, False for a test that says nothing, None for use as a tensor."""
-    parent = parents.get(id(node))
+    parent = above.get(node)
     if isinstance(parent, ast.Attribute):
         return True if is_foreign(parent.attr) else None
     if isinstance(parent, ast.Compare) or (isinstance(parent, (ast.If, ast.IfExp)) and parent.test is node):
@@ -79,7 +74,7 @@ def _foreign_use(node: ast.AST, parents: dict[int, ast.AST], scope: ast.AST) -> 
         target = parent.targets[0]
         if isinstance(target, ast.Name):
             uses = [
-                _foreign_use(item, parents, scope)
+                _foreign_use(item, above, scope)
                 for item in walk(scope)
                 if isinstance(item, ast.Name) and item.id == target.id and isinstance(item.ctx, ast.Load)
             ]

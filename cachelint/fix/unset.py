@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from cachelint.checks import FileContext
 from cachelint.collect.log import Write
 from cachelint.index.module import ModuleInfo
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import children, last_name, walk
 from cachelint.infer.values import NONE
 
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -123,7 +123,7 @@ def _below(node: ast.AST, prefix: str) -> Iterator[tuple[str, _Uses]]:
     if isinstance(node, ast.ClassDef):
         yield f"{prefix}{node.name}", _uses(node)
     inner = f"{prefix}{node.name}." if isinstance(node, (ast.ClassDef, *_FUNCTION)) else prefix
-    for child in ast.iter_child_nodes(node):
+    for child in children(node):
         if isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
             yield from _below(child, inner)
 

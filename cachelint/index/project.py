@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -330,10 +330,8 @@ class Project:
                 data = self.raw(path)
                 if b".apply" in data:
                     names = set()
-                    for match in _APPLY.finditer(data):
-                        word = _APPLIED.search(data, max(0, match.start() - 80), match.start())
-                        if word:
-                            names.add(word[1] + b"()" if word[2] else word[1])
+                    for word in _before(_APPLY, _APPLIED, data):
+                        names.add(word[1] + b"()" if word[2] else word[1])
                     for found in names:
                         table.setdefault(found, []).append(path)
             self._apply_names = table
@@ -345,11 +343,18 @@ class Project:
             self._direct = {}
             for path in self.files:
                 data = self.raw(path)
-                for match in _DIRECT.finditer(data):
-                    word = _WORD.search(data, max(0, match.start() - 80), match.start())
-                    if word and word[1] != b"self":
+                for word in _before(_DIRECT, _WORD, data):
+                    if word[1] != b"self":
                         self._direct.setdefault(word[1], []).append((path, word.start()))
         return self._direct.get(name.encode(), [])
+
+
+def _before(attribute: re.Pattern[bytes], owner: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]:
+    """Whose attribute it is, wherever an attribute stands that the first pattern finds."""
+    for match in attribute.finditer(data):
+        found = owner.search(data, max(0, match.start() - 80), match.start())
+        if found:
+            yield found
 
 
 def _starts_line(data: bytes, position: int) -> bool:

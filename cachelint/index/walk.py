@@ -101,6 +101,11 @@ def parents(scope: ast.AST) -> dict[ast.AST, ast.AST]:
     return found
 
 
+def within(node: ast.AST, outer: ast.AST | None) -> bool:
+    """Whether a node is ``outer`` or lies below it."""
+    return outer is not None and any(item is node for item in walk(outer))
+
+
 def last_name(node: ast.AST) -> str:
     """The last part of a name or dotted name, empty for any other expression."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import children, last_name, walk
 from cachelint.infer.values import Func
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -94,7 +94,7 @@ def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
 
 def _heads(statement: ast.stmt) -> Iterator[ast.expr]:
     """What a compound statement evaluates before its blocks: ``while tl.atomic_cas(lock, 0, 1):`` stores."""
-    for child in ast.iter_child_nodes(statement):
+    for child in children(statement):
         if isinstance(child, ast.expr):
             yield child
         elif isinstance(child, ast.withitem):

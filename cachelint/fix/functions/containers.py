@@ -12,7 +12,7 @@ from cachelint.fix.functions.backward import Reader
 from cachelint.fix.functions.fields import CannotPlan, Field, tensor_only
 from cachelint.fix.functions.flow import plain_name
 from cachelint.fix.functions.forward import Placement, Site, Slot
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import last_name, within
 from cachelint.infer.values import DEVICE, NONE, UNKNOWN, Inst, Seq, Value, carried
 
 TENSOR, HOST_PART, LITERAL = "tensor", "host", "literal"
@@ -256,7 +256,7 @@ def take_apart(shape: Shape, site: Site, place: Placement, attributes: set[str],
             shape.hosts[part.key] = attribute
             source = f"{base}[{_literal_code(part.key)}]" if base is not None else code
             lines.append(f"{receiver}.{attribute} = {source}")
-    inner = [use.node for use in site.routine.uses if use.kind == "load" and _within(use.node, pair.value)]
+    inner = [use.node for use in site.routine.uses if use.kind == "load" and within(use.node, pair.value)]
     if inner:
         raise CannotPlan("it is built from other attributes", "built from attributes", name)
     site.edits.append(Rewrite(site.text.span(pair.statement), tuple(lines)))
@@ -301,10 +301,6 @@ def _built(shape: Shape, head: str, source: str, inner: str) -> str:
     head += f"None if {source} is None else {start}" if shape.optional else start
     line = f"{head}{inner}{end}"
     return line if len(line) <= WIDTH - 8 else f"{head}\n    {inner}\n{end}"
-
-
-def _within(node: ast.AST, outer: ast.AST | None) -> bool:
-    return outer is not None and any(item is node for item in walk(outer))
 
 
 # -- backward --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from cachelint.fix.edits import WIDTH, After, Before, Edit, Extend, Replace, Rew
 from cachelint.fix.functions.fields import CannotPlan
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import Routine, Use
-from cachelint.index.walk import walk
+from cachelint.index.walk import walk, within
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +341,7 @@ class Site:
         statement = self.text.span(self.flow.statement(call))
         line = self.text.lines[statement.line - 1]
         long = len(line.rstrip()) + len(", ".join(arguments)) + 2 > WIDTH
-        inner = any(use.kind == "load" and _within(use.node, call) for use in self.routine.uses)
+        inner = any(use.kind == "load" and within(use.node, call) for use in self.routine.uses)
         if not long or inner or call.keywords or statement.line != statement.end_line or "#" in line or ";" in line:
             return Extend(self.text.span(call), arguments, front)
         old = [self.text.source(arg) for arg in call.args]
@@ -424,10 +424,6 @@ def _position(target: ast.expr, node: ast.expr, value: ast.expr) -> int | None:
     if len(target.elts) != len(value.elts) or any(isinstance(item, ast.Starred) for item in every):
         return None
     return target.elts.index(node) if node in target.elts else None
-
-
-def _within(node: ast.AST, outer: ast.AST) -> bool:
-    return any(item is node for item in walk(outer))
 
 
 def _exclusive(statements: Sequence[ast.stmt], parents: dict[ast.AST, ast.AST]) -> bool:

@@ -10,7 +10,7 @@ from cachelint.collect.log import Mutation
 from cachelint.fix.edits import Span, Text
 from cachelint.fix.functions.slices import FULL, Go, NoSlice, Slice, Slicer, Step
 from cachelint.fix.nodes.sides import Side
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import children, last_name, walk
 from cachelint.infer.optable import operators
 
 _PURE = frozenset(("alias", "cast", "elementwise", "rowstat"))
@@ -185,7 +185,7 @@ def _shared(value: ast.expr, slicer: ArraySlicer) -> set[str]:
         return _shared(value.value, slicer)
     if isinstance(value, ast.Attribute) and value.attr in ("dtype", "shape", "ndim", "size", "device", "itemsize"):
         return set()
-    below = [child for child in ast.iter_child_nodes(value) if isinstance(child, ast.expr)]
+    below = [child for child in children(value) if isinstance(child, ast.expr)]
     return set().union(*(_shared(child, slicer) for child in below)) if below else set()
 
 
@@ -229,7 +229,7 @@ def code_of(
             assert isinstance(item, ast.Attribute)
             changes[text.span(item)] = fields[item.attr]
         else:
-            for child in ast.iter_child_nodes(item):
+            for child in children(item):
                 look(child)
 
     look(node)
