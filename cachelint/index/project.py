@@ -142,11 +142,22 @@ class Project:
             if folder == self.root or len(folder) <= len(self.root):
                 break
             folder = os.path.dirname(folder)
+        if self._is_own_name(dotted.partition(".")[0]):
+            found = self._at(os.path.dirname(self.root), tail)
+            if found:
+                return found
         for extra in ("src", "lib", "python"):
             found = self._installed_or_at(os.path.join(self.root, extra), tail, shadowed)
             if found:
                 return found
         return None
+
+    def _is_own_name(self, name: str) -> bool:
+        """Whether the modules of the root import one another by this name: that of the root, which is a package itself."""
+        if name != os.path.basename(self.root) or f"{self.root}{os.sep}__init__.py" not in self._set:
+            return False
+        # Below a package further up, the first name of an import is not the root's.
+        return not os.path.exists(os.path.join(os.path.dirname(self.root), "__init__.py"))
 
     def _installed_or_at(self, folder: str, tail: str, shadowed: bool) -> str | None:
         """Inside a package, ``import torch`` means the library, whatever ``torch`` the package has itself."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cachelint.index.project import Project
@@ -31,6 +33,21 @@ def test_a_relative_import_is_the_package_s_own() -> None:
 def test_the_library_s_own_project_has_it_at_its_root() -> None:
     files = ["torch/__init__.py", "torch/nn/__init__.py"]
     assert found(files, "torch/nn/modules.py", "torch") == "torch/__init__.py"
+
+
+def test_a_root_that_is_a_package_goes_by_its_own_name() -> None:
+    assert found(["__init__.py", "nn/__init__.py", "ops.py"], "nn/x.py", "p.ops") == "ops.py"
+    assert found(["nn/__init__.py", "ops.py"], "nn/x.py", "p.ops") is None, "the root is a folder, no package"
+
+
+def test_below_another_package_the_first_name_is_not_the_root_s(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").touch()
+    root = tmp_path / "torch"
+    files = [str(root / "__init__.py"), str(root / "ops.py")]
+    project = Project(str(root), files, dict.fromkeys(files, "").get)
+    assert project.find_module("torch.ops", files[1]) is None, "the library, as everywhere inside a package"
+    (tmp_path / "__init__.py").unlink()
+    assert Project(str(root), files, dict.fromkeys(files, "").get).find_module("torch.ops", files[1]) == files[1]
 
 
 def test_a_script_s_folder_comes_first() -> None:
