@@ -182,6 +182,28 @@ def test_every_public_name_of_tensor_is_in_the_table() -> None:
     assert not missing
 
 
+@pytest.mark.parametrize("file", ["torch", "signatures"])
+def test_what_is_said_of_arguments_agrees_with_the_schemas(file: str) -> None:
+    torch = pytest.importorskip("torch")
+    table = load(OPERATORS / f"{file}.toml")
+    schemas = defaultdict(list)
+    for schema in torch._C._jit_get_all_schemas():
+        if schema.name.startswith("aten::"):
+            schemas[schema.name[6:]].append(schema)
+    wrong, checked = [], 0
+    for key, tensor in (("host_arg", False), ("device_arg", True), ("device_list_arg", True)):
+        for entry in table.get(key, "").split():
+            name, _, positions = entry.rpartition(":")
+            for position in (int(word) for word in positions.split(",") if word.isdigit()):
+                rows = [s.arguments for s in schemas[name] if len(s.arguments) > position]
+                kinds = {"Tensor" in str(row[position].type) for row in rows if not row[position].kwarg_only}
+                checked += bool(kinds)
+                if kinds and tensor not in kinds:
+                    wrong.append(f"{key} {name}:{position}")
+    assert not wrong
+    assert checked > 100
+
+
 @pytest.mark.parametrize(("file", "module"), [("distributed", "torch.distributed"), ("cuda", "torch.cuda")])
 def test_every_public_callable_of_torchs_subpackages_is_in_the_table(file: str, module: str) -> None:
     owner = pytest.importorskip(module)

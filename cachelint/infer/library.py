@@ -167,6 +167,9 @@ class Library:
                 return self.call(own, args, kwargs, node)
         if dotted.startswith("torch.Tensor.") and args and dotted.count(".") == 2:
             return self.call_method(args[0], last, args[1:], kwargs, node)
+            if dotted.count(".") == 4:  # `torch.ops.aten.add.Tensor`: one of the operator's overloads
+                dotted = dotted.rpartition(".")[0]
+                last = dotted.rpartition(".")[2]
         category = table.functions.get(dotted)
         multi = table.multi.get(dotted)
         if multi is not None and (category is None or self.several(args, kwargs)):
