@@ -573,11 +573,12 @@ def _fallback(name: str, kind: str, machine: Machine) -> Outcome:
     if kind == "star":
         return Outcome(DEVICE | HOST, LOW, Why(*where, f"{symbol.label}: callers may pass tensors"))
     if kind == "place" and name.startswith("*"):
-        owner = name.rpartition("[")[0]
-        if owner in machine.symbols and not owner.startswith("**") and not symbol.foreign:
+        owner, key = name.partition("[")[0], name.rpartition("[")[2].rstrip("]")
+        named = not key.lstrip("-").isdigit() and bool(suggests(key))
+        if owner in machine.symbols and not owner.startswith("**") and not symbol.foreign and not named:
             whole = settle(machine.symbols[owner])
             return whole if whole.kinds else _fallback(owner, "star", machine)
-        name = name.rpartition("[")[2].rstrip("]")
+        name = key
     if kind == "place":
         hint = symbol.label.strip("`")
         name = hint if hint.isidentifier() else name

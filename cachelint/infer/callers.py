@@ -319,14 +319,16 @@ def _paired(unit: Unit, machine: Machine, args: list[Value], kwargs: dict[str, V
     # A class method has its class in front of ctx.
     behind = 2 if has_receiver and names[1:2] == ["ctx"] else int(has_receiver)
     names = names[behind:]
-    if any("starred" in value.tags for value in args):
+    cut = any("starred" in value.tags for value in args)
+    if cut:
         args = args[: next(i for i, value in enumerate(args) if "starred" in value.tags)]
     pairs = [*zip(names, args, strict=False), *kwargs.items()]
     vararg = method.node.args.vararg
     if vararg is not None:
         for number, value in enumerate(args[len(names) :]):
-            place = f"*{vararg.arg}[{number}]"
-            pairs.append((place if place in machine.symbols else f"*{vararg.arg}", value))
+            numbers = (number,) if cut else (number, number - len(args) + len(names))
+            told = [p for p in (f"*{vararg.arg}[{n}]" for n in numbers) if p in machine.symbols]
+            pairs.extend((place, value) for place in told or [f"*{vararg.arg}"])
     return pairs
 
 

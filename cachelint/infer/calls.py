@@ -11,6 +11,7 @@ from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_in
 from cachelint.index.walk import last_name, walk
 from cachelint.infer.annotations import Reader, is_enum, is_record
 from cachelint.infer.library import ARRAY_MODULE_GETTERS, Library, emptied
+from cachelint.infer.places import star_of
 from cachelint.infer.symbols import DECISIVE, FAIR, STRONG
 from cachelint.infer.values import (
     CHEAP,
@@ -62,6 +63,8 @@ class Calls(Library):
         func = self.callee(node.func)
         args: list[Value] = []
         star = False
+        by_position: Seq | None = None
+        by_name: Seq | None = None
         for arg in node.args:
             if isinstance(arg, ast.Starred):
                 inner = self.eval(arg.value)
@@ -69,6 +72,7 @@ class Calls(Library):
                 if known is not None:
                     args.extend(known)
                 else:
+                    by_position = star_of(inner) if not star and arg is node.args[-1] else None
                     star = True
                     args.append(self.element_of(inner, arg).tagged("starred"))
             else:
@@ -79,6 +83,7 @@ class Calls(Library):
             if keyword.arg is not None:
                 kwargs[keyword.arg] = value
             elif isinstance(value.ref, Seq) and value.ref.keys is not None:
+                by_name = star_of(value)
                 kwargs.update({str(k): v for k, v in value.ref.keys.items()})
             else:
                 star = True
@@ -86,6 +91,8 @@ class Calls(Library):
             self.call_hook[id(node)].append((list(args), dict(kwargs)))
             if not self.frame.loops and all(self.call_hook.values()):
                 self.helper_steps = 0  # all that was asked for is known: what follows only says what the parameters are
+        if by_position is not None or by_name is not None:
+            args, kwargs = self.spread(func, args, kwargs, (by_position, by_name), node)
         return self.call(func, args, kwargs, node, star)
 
     def callee(self: Machine, node: ast.expr) -> Value:  # type: ignore[misc]

@@ -359,7 +359,8 @@ class Expressions:
         if level == len(node.generators):
             if isinstance(node, ast.DictComp):
                 self.eval(node.key)
-                return Value(HOST, ref=Seq(None, self.eval(node.value), {}, mutable=True))
+                each = self.eval(node.value)
+                return Value(HOST, ref=Seq(None, each, {}, mutable=True, places=self.has_places(each)))
             return Value(HOST, ref=Seq([self.eval(node.elt)], mutable=True))
         part = node.generators[level]
         iterable = self.eval(part.iter)
@@ -751,11 +752,11 @@ class Expressions:
         if ref.items is not None and isinstance(literal, int):
             if (0 if ref.rest is not None else -len(ref.items)) <= literal < len(ref.items):
                 return ref.items[literal]
-        if ref.places and (isinstance(literal, str) or (isinstance(literal, int) and literal >= 0)):
-            return self.place(ref, literal, node)
         if ref.keys is not None and isinstance(literal, (str, int)) and literal in ref.keys:
             found = ref.keys[literal]
-            return found if ref.rest is None else join(found, ref.rest)
+            return found if ref.rest is None or ref.places else join(found, ref.rest)
+        if ref.places and isinstance(literal, (str, int)):
+            return self.place(ref, literal, node)
         element = ref.element()
         if element is None:
             if ref.shared:
@@ -781,6 +782,10 @@ class Expressions:
 
     def sequence_slice(self: Machine, ref: Seq, key: ast.Slice) -> Value:  # type: ignore[misc]
         """A slice of a known container."""
+        if ref.places:
+            cut = self.slice_places(ref, key)
+            if cut is not None:
+                return cut
         if ref.items is not None:
             bounds: list[int | None] = []
             for part in (key.lower, key.upper, key.step):
@@ -795,22 +800,6 @@ class Expressions:
                 if bounds[1:] == [None, None] and 0 <= start <= len(ref.items):
                     return Value(HOST, ref=Seq(ref.items[start:], ref.rest, mutable=ref.mutable))
         return Value(HOST, ref=Seq(None, ref.element(), mutable=ref.mutable))
-
-    def place(self: Machine, ref: Seq, key: str | int, node: ast.AST, hint: str = "") -> Value:  # type: ignore[misc]
-        """What callers give at one place of ``*args`` or under one key of ``**kwargs``."""
-        rest = ref.rest
-        assert rest is not None
-        assert rest.param is not None
-        number = key - len(ref.items or ()) if isinstance(key, int) else key
-        value = self.symbol(
-            f"{rest.param}[{number}]",
-            "place",
-            f"`{hint}`" if hint else f"`{rest.param}[{key!r}]`",
-            self.frame.module,
-            getattr(node, "lineno", 0),
-            deps=rest.deps,
-        )
-        return replace(value, roots=rest.roots)
 
     # -- derived values ------------------------------------------------------------------------------------------------
 

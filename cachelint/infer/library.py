@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cachelint.infer.optable import operators
+from cachelint.infer.places import part_of, star_of
 from cachelint.infer.symbols import DECISIVE, FAIR, HINT, STRONG
 from cachelint.infer.values import (
     BUFFER,
@@ -391,6 +392,9 @@ class Library:
                 return Value(HOST, ref=Seq(list(known), mutable=True))
             if values[0].kinds == NONE:
                 return Value(HOST, ref=Seq([], mutable=True))
+            star = star_of(values[0])
+            if star is not None and star.keys is None:
+                return part_of(star, None if star.items is None else list(star.items), 0, mutable=True)
             return Value(HOST, ref=Seq(None, self.element_of(values[0], node), mutable=True))
         parts = [self.element_of(value, node) for value in values if value.kinds != NONE]
         return Value(HOST, ref=Seq(None, join_all(parts), mutable=True))
@@ -724,6 +728,7 @@ def _dict(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Cal
             element = m.element_of(value, node)
             pair = m.positions(element, 2)
             seq.put(pair[1] if pair is not None and len(pair) == 2 else element)
+            seq.places = len(args) == 1 and m.has_places(seq.rest)  # `dict(zip(names, args))`
     return Value(HOST, ref=seq)
 
 

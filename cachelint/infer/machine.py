@@ -15,6 +15,8 @@ from cachelint.index.walk import walk
 from cachelint.infer.annotations import Reader
 from cachelint.infer.calls import Calls
 from cachelint.infer.expressions import Expressions, defaults
+from cachelint.infer.optable import operators
+from cachelint.infer.places import Places, part_of
 from cachelint.infer.symbols import DECISIVE, Outcome, Symbol
 from cachelint.infer.values import (
     CHEAP,
@@ -74,7 +76,7 @@ class Frame:
     node: ast.AST | None = None
 
 
-class Machine(Expressions, Calls):
+class Machine(Expressions, Calls, Places):
     """Interprets the forward and backward of one type.
 
     ``settled`` holds the outcome of symbols from an earlier pass; the first pass has none.
@@ -489,9 +491,10 @@ class Machine(Expressions, Calls):
                     own = head.items[position]
                 elif head is not None and isinstance(part, ast.Starred):
                     left = head.items[position:] if head.items is not None and star == position else []
-                    own = Value(HOST, ref=Seq(left, head.rest, mutable=True))
-                elif head is not None and head.places and (star is None or position < star):
-                    own = self.place(head, position, node, part.id if isinstance(part, ast.Name) else "")
+                    own = part_of(head, left, max(position - known_head, 0), mutable=True)
+                elif head is not None and head.places and not isinstance(part, ast.Starred):
+                    behind = position if star is None or position < star else position - count
+                    own = self.place(head, behind, node, part.id if isinstance(part, ast.Name) else "")
                 elif isinstance(part, ast.Starred):
                     own = Value(HOST, ref=Seq(None, element, mutable=True))
                 elif value.param is not None and (

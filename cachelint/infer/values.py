@@ -131,6 +131,10 @@ class Seq:
     """Dotted name of the module-level container that this is, if it is one."""
     places: bool = False
     """Whether ``rest`` stands for arguments that callers give by position or keyword: each place is its own symbol."""
+    start: int = 0
+    """The place of ``rest``'s first item, where this is what was cut off a star's front."""
+    family: str = ""
+    """Where nobody knows at which place a part of a star begins: what its places are told apart by."""
     variants: tuple[list[Value], ...] = ()
     """The tuples of different lengths that this may be: how many names it is unpacked into tells which."""
 
