@@ -541,8 +541,9 @@ class Expressions:
             self.log.fetches.append(self.outside(name, node))
             return stored
         found = self.project.member(ref.info, name)
-        if found is None:
-            return Value(HOST, ref=Ext(f"{ref.info.name}.{name}"))
+        dotted = f"{ref.info.name}.{name}"
+        if found is None or (found.binding is not None and operators().names(dotted)):
+            return Value(HOST, ref=Ext(dotted))
         if found.binding is None and found.module is not None:
             return Value(HOST, ref=Mod(found.module))
         return self.from_resolved(found.binding, found.module, found.dotted, name)

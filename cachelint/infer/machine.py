@@ -293,6 +293,9 @@ class Machine(Expressions, Calls, Places):
         """The value behind a resolved name."""
         if isinstance(binding, (ast.FunctionDef, ast.AsyncFunctionDef)):
             assert module is not None
+            own = f"{module.name}.{binding.name}"
+            if operators().names(own):
+                return Value(HOST, ref=Ext(own))
             return Value(HOST, ref=Func(binding, module, kernel=is_kernel(binding)))
         if isinstance(binding, ClassInfo):
             return Value(HOST, ref=Cls(binding))

@@ -57,6 +57,16 @@ class Operators:
     method_host_args: dict[str, tuple[str, ...]] = field(default_factory=dict)
     method_device_args: dict[str, tuple[str, ...]] = field(default_factory=dict)
     libraries: frozenset[str] = frozenset()
+    namespaces: frozenset[str] = frozenset()
+    """The dotted names under which the functions stand, and what stands before them."""
+
+    def names(self, dotted: str) -> bool:
+        """Whether a dotted name is an operator of the table, or a namespace of some.
+
+        A project that is itself such a library has code for it: what the table says is more than the code shows.
+        """
+        category = self.functions.get(dotted)
+        return dotted in self.multi or dotted in self.namespaces or (category is not None and category != "ignore")
 
     def category(self, dotted: str) -> str | None:
         """The category of a function by its dotted name."""
@@ -83,6 +93,7 @@ def operators() -> Operators:
     prefixes_of_handles: list[str] = []
     not_inplace: set[str] = set()
     libraries: set[str] = set()
+    namespaces: set[str] = set()
     for table in load_tables("operators").values():
         modules = str(table.get("modules", "")).split()
         if table.get("kind") == "method":
@@ -90,6 +101,7 @@ def operators() -> Operators:
             plain_attrs.update(str(table.get("host_attr_any", "")).split())
         else:
             libraries.update(m.split(".")[0] for m in modules)
+            namespaces.update(".".join(m.split(".")[:n]) for m in modules for n in range(1, m.count(".") + 2))
             _functions(table, modules or [""], result, prefixes_of_handles)
             not_inplace.update(str(table.get("not_inplace", "")).split())
     result.host_attrs = frozenset(host_attrs)
@@ -98,6 +110,7 @@ def operators() -> Operators:
     result.handle_prefixes = tuple(prefixes_of_handles)
     result.not_inplace = frozenset(not_inplace)
     result.libraries = frozenset(libraries)
+    result.namespaces = frozenset(namespaces)
     return result
 
 

@@ -13,16 +13,18 @@ from cachelint.settings import Settings
 PRELUDE = "import functools\nimport math\nimport weakref\nimport torch\nimport triton\nfrom torch import nn, Tensor\n"
 
 
-def judged(source: str, others: Mapping[str, str] | None = None, type_name: str = "") -> dict[str, FieldReport]:
+def judged(
+    source: str, others: Mapping[str, str] | None = None, type_name: str = "", path: str = "m.py"
+) -> dict[str, FieldReport]:
     """The field reports of ``m.py`` with ``source`` in it, by field; ``others`` are further files by name.
 
-    Without ``type_name`` the fields of every type come together.
+    Without ``type_name`` the fields of every type come together. ``path`` names another file to judge.
     """
     texts = {"/p/m.py": PRELUDE + textwrap.dedent(source)}
     texts |= {f"/p/{name}": PRELUDE + textwrap.dedent(text) for name, text in (others or {}).items()}
     raw = {path: text.encode() for path, text in texts.items()}
     project = Project("/p", sorted(texts), texts.get, raw.get)
-    result = analyze("/p/m.py", project, Settings())
+    result = analyze(f"/p/{path}", project, Settings())
     assert not result.errors, result.errors
     return {
         field.field: field
@@ -32,11 +34,13 @@ def judged(source: str, others: Mapping[str, str] | None = None, type_name: str 
     }
 
 
-def classes(source: str, others: Mapping[str, str] | None = None, type_name: str = "") -> dict[str, str]:
+def classes(
+    source: str, others: Mapping[str, str] | None = None, type_name: str = "", path: str = "m.py"
+) -> dict[str, str]:
     """The classes of the fields that are kept as attributes and read in backward."""
     return {
         name: str(field.cls.value)
-        for name, field in judged(source, others, type_name).items()
+        for name, field in judged(source, others, type_name, path).items()
         if field.read and not field.registered
     }
 
