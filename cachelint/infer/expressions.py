@@ -37,6 +37,7 @@ from cachelint.infer.values import (
     Partial,
     Recv,
     Seq,
+    Test,
     Value,
     Why,
     const,
@@ -432,8 +433,13 @@ class Expressions:
                     self.refine(test.left, NONE if is_none else ~NONE)
         elif isinstance(test, ast.Call):
             self.narrow_call(test, truth)
-        elif truth and isinstance(test, (ast.Name, ast.Attribute)):
-            self.refine(test, ~NONE)
+        elif isinstance(test, (ast.Name, ast.Attribute)):
+            flag = self.peek(test)
+            if flag is not None and isinstance(flag.ref, Test):
+                if self.peek(flag.ref.call.args[0]) is flag.ref.subject:  # the name has not been bound anew since
+                    self.narrow_call(flag.ref.call, truth)
+            elif truth:
+                self.refine(test, ~NONE)
 
     def narrow_call(self: Machine, test: ast.Call, truth: bool) -> None:  # type: ignore[misc]
         """``isinstance(x, …)`` and ``torch.is_tensor(x)``."""
@@ -455,6 +461,14 @@ class Expressions:
                 value = self.eval(test.args[0])
                 if value.kinds & UNKNOWN and value.ref is None:
                     self.rebind(test.args[0], Value(HOST, ref=Seq(None, self.element_of(value, test))))
+            elif truth and names and all(self.is_tensor_class(k) for k in (getattr(kinds, "elts", None) or [kinds])):
+                self.refine_type(test.args[0], DEVICE, truth, test)
+
+    def is_tensor_class(self: Machine, node: ast.expr) -> bool:  # type: ignore[misc]
+        """Whether an expression names a class of the project that is a subclass of a tensor's."""
+        ref = self.eval(node).ref
+        bases = [base for owner in self.mro(ref.info) for base in owner.node.bases] if isinstance(ref, Cls) else []
+        return any(last_name(base) in ("Tensor", "Parameter", "ndarray") for base in bases)
 
     def refine(self: Machine, target: ast.expr, mask: int) -> None:  # type: ignore[misc]
         """Keep only some kinds of a name or a receiver field."""
@@ -628,7 +642,8 @@ class Expressions:
             # An attribute that the author hung on a tensor or a parameter: main_grad, a quantisation state.
             symbol = self.symbols.get(base.param) if base.param else None
             if symbol is not None:
-                symbol.foreign.add(name)
+                if "tested" not in base.tags:
+                    symbol.foreign.add(name)
                 declared = self.declared_attribute(base, name, node)
                 if declared is not None:
                     return declared

@@ -36,6 +36,7 @@ from cachelint.infer.values import (
     Partial,
     Recv,
     Seq,
+    Test,
     Value,
     carried,
     const,
@@ -772,6 +773,10 @@ def _float(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Ca
     return Value(HOST, deps=args[0].deps if args else frozenset(), why=m.why(node, "a host number by conversion"))
 
 
+def _isinstance(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
+    return Value(HOST, ref=Test(node, args[0])) if args and isinstance(node.args[0], ast.Name) else None
+
+
 def _hasattr(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
     return HOST_VALUE
 
@@ -801,6 +806,8 @@ _SPECIAL: dict[str, Callable[[Machine, list[Value], dict[str, Value], ast.Call],
     "getattr": _getattr,
     "setattr": _setattr,
     "hasattr": _hasattr,
+    "isinstance": _isinstance,
+    "torch.is_tensor": _isinstance,
     "enumerate": _enumerate,
     "zip": _zip,
     "map": _map,

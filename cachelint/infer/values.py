@@ -181,7 +181,15 @@ class Partial:
     kwargs: dict[str, Value]
 
 
-Ref = Const | Func | Cls | Mod | Ext | Bound | Attr | Seq | Inst | Recv | Partial
+@dataclass(eq=False, slots=True)
+class Test:
+    """The outcome of a type test that was put aside: ``flag = isinstance(x, Tensor)``, with what ``x`` was then."""
+
+    call: ast.Call
+    subject: Value
+
+
+Ref = Const | Func | Cls | Mod | Ext | Bound | Attr | Seq | Inst | Recv | Partial | Test
 
 _NO_NAMES: frozenset[str] = frozenset()
 
