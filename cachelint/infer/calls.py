@@ -993,7 +993,7 @@ class Calls(Library):
             func = value.ref
             if not isinstance(func, Func) or func.env is None or isinstance(func.node, ast.Lambda):
                 continue
-            if not _stores(func.node):
+            if not _stores(func.node) and not _grows(func.node):
                 continue  # it keeps nothing
             env = {
                 parameter.arg: self.symbol(
@@ -1041,6 +1041,20 @@ class Calls(Library):
 def _stores(node: FunctionNode) -> bool:
     """Whether a function assigns to an attribute or to an item of something."""
     return any(isinstance(n, (ast.Attribute, ast.Subscript)) and isinstance(n.ctx, ast.Store) for n in walk(node))
+
+
+def _grows(node: FunctionNode) -> bool:
+    """Whether a function puts something into a container of the function around it."""
+    own = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+    own |= {n.id for n in walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return any(
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr in ("append", "extend", "add", "insert")
+        and isinstance(n.func.value, ast.Name)
+        and n.func.value.id not in own
+        for n in walk(node)
+    )
 
 
 _REGISTER = frozenset(("register_buffer", "register_parameter"))

@@ -328,6 +328,7 @@ class Library:
             changed = Inst(first.ref.info, {**first.ref.attrs, **kwargs}, first.ref.built_here)
             return replace(first, param=None, ref=changed)
         if category == "container":
+            self.call_back(everything, node)
             return self.contain(everything, node)
         if category == "element":
             return self.element_of(first, node)

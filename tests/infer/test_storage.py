@@ -377,3 +377,106 @@ def test_a_copy_of_a_record_has_what_it_is_told() -> None:
     body = "ctx.layout = dataclasses.replace(layout, offsets={})\nreturn x"
     assert of(body.format("None"), "layout", "x: Tensor, layout: Layout", module) == {"layout": "SAFE"}
     assert of(body.format("x @ x"), "layout", "x: Tensor, layout: Layout", module) == {"layout": "SAVE"}
+
+
+# -- type tests ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flag", ["flag", "ctx.flag"])
+@pytest.mark.parametrize("test", ["isinstance(by, Tensor)", "torch.is_tensor(by)"])
+def test_a_type_test_counts_where_its_outcome_is_asked_for(flag: str, test: str) -> None:
+    body = f"""
+    {flag} = {test}
+    if {flag}:
+        ctx.save_for_backward(by)
+    else:
+        ctx.by = by
+    return x * by
+    """
+    assert of(body, "by", "x: Tensor, by") == {"by": "SAFE"}
+    assert of(body.replace(f"if {flag}", f"if not {flag}"), "by", "x: Tensor, by") == {"by": "RECOMPUTE"}
+
+
+def test_a_type_test_says_nothing_of_a_name_that_is_bound_anew() -> None:
+    body = """
+    flag = isinstance(by, Tensor)
+    by = x.abs()
+    if not flag:
+        ctx.by = by
+    return x * by
+    """
+    assert of(body, "by", "x: Tensor, by") == {"by": "RECOMPUTE"}
+
+
+def test_a_test_for_a_subclass_of_tensor_is_one_for_a_tensor() -> None:
+    module = """
+    class Held(Tensor):
+        origin: Tensor
+    def open_up(by):
+        return by.origin if isinstance(by, Held) else by
+    """
+    body = "ctx.by = by\nreturn x * open_up(by)"
+    assert of(body, "by", "x: Tensor, by", module) == {"by": "RECOMPUTE"}
+    assert of(body, "by", "x: Tensor, by", module.replace("Held(Tensor)", "Held(Base)")) == {"by": "SAFE"}
+
+
+# -- operators -----------------------------------------------------------------------------------------------------------
+
+
+def test_backward_operators_say_what_they_are_given() -> None:
+    read = "torch.ops.aten.embedding_backward(grad, ctx.rows, 9, ctx.pad, ctx.scaled, ctx.thin)"
+    body = "ctx.rows, ctx.pad, ctx.scaled, ctx.thin = given\nreturn x"
+    found = of(body, "rows", "x: Tensor, *given", backward=read)
+    assert found == {"rows": "RECOMPUTE", "pad": "SAFE", "scaled": "SAFE", "thin": "SAFE"}
+
+
+def test_an_overload_is_the_operator() -> None:
+    body = "ctx.y = torch.ops.aten.mul.Tensor(x, x)\nctx.n = n\nreturn torch.ops.aten.cumsum.default(ctx.y, n)"
+    assert of(body, "y n", "x: Tensor, n") == {"y": "RECOMPUTE", "n": "SAFE"}
+
+
+def test_functional_collectives_are_given_numbers_and_names_behind_the_tensor() -> None:
+    source = """
+    def backward(ctx, grad):
+        return torch.ops._c10d_functional.reduce_scatter_tensor(grad, "sum", ctx.parts, ctx.where), None, None
+    def setup(ctx, inputs, output):
+        x, parts, where = inputs
+        ctx.parts, ctx.where = parts, where
+    torch.library.register_autograd("lib::gather", backward, setup_context=setup)
+    """
+    assert classes(source) == {"parts": "SAFE", "where": "SAFE"}
+
+
+def test_the_group_of_a_differentiable_collective_is_no_tensor() -> None:
+    body = "ctx.where = where\nimport torch.distributed.nn.functional as dnn\nreturn dnn.all_gather(x, where)"
+    assert of(body, "where", "x: Tensor, where") == {"where": "SAFE"}
+
+
+def test_a_library_s_own_code_is_what_the_table_says_of_it() -> None:
+    others = {
+        "torch/__init__.py": "",
+        "torch/nn/__init__.py": "",
+        "torch/nn/functional.py": "def pad(input, pad, mode='constant'):\n    return dispatch(pad, input)\n",
+        "torch/layers.py": "from torch.nn.functional import pad\n"
+        + function("ctx.y = pad(x, n)\nctx.n = n\nreturn ctx.y.exp()", "y n", "x: Tensor, n"),
+    }
+    assert classes("", others, path="torch/layers.py") == {"y": "RECOMPUTE", "n": "SAFE"}
+
+
+def test_nested_functions_that_a_library_calls_fill_what_is_around_them() -> None:
+    body = """
+    from torch.utils._pytree import tree_map
+    devices = []
+    def look(leaf):
+        if isinstance(leaf, Tensor):
+            devices.append(leaf.get_device())
+        return leaf
+    tree_map(look, x)
+    states = []
+    for number in devices:
+        states.append(torch.cuda.get_rng_state(number))
+    ctx.states = states
+    ctx.devices = devices
+    return x
+    """
+    assert of(body, "states devices", "x: Tensor") == {"states": "SAVE", "devices": "SAFE"}
