@@ -134,6 +134,7 @@ def _kept(value: Value, analysis: Analysis) -> Value:
     return value
 
 
+_NO_HISTORY = frozenset(("detached", "data"))
 _INSTANCES = frozenset(("layer", "graph-node"))
 _CORE = frozenset("saved_tensors save_for_backward needs_input_grad saver _saver training".split())
 
@@ -345,7 +346,7 @@ def reason(verdict: Verdict) -> str:
         many = "s" if "," in names else ""
         return f"the live input{many} {names} or an alias of it" if names else "an alias of a live input"
     if verdict.origin is Origin.OUTPUT:
-        return "forward's own output"
+        return "forward's own output" + (", detached" if verdict.value.tags & _NO_HISTORY else "")
     if verdict.cost == RANDOM:
         return f"a random draw ({last.text.partition(':')[0]})" if last is not None else "a random draw"
     if verdict.cls is FieldClass.RECOMPUTE:

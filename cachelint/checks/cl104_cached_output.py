@@ -14,8 +14,11 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
 
     def message(field: FieldReport) -> str:
         where = "the instance" if self_held else "ctx"
-        return f"`{field.field}` is forward's own output, kept on {where}" + (
-            "" if self_held else ": a reference cycle through grad_fn that keeps everything on ctx alive"
-        )
+        what = f"`{field.field}` is {field.reason}, kept on {where}"
+        if self_held:
+            return what
+        if field.reason.endswith("detached"):  # no grad_fn, and so no way back to ctx
+            return f"{what}: nothing checks its version, and it lives as long as the graph"
+        return f"{what}: a reference cycle through grad_fn that keeps everything on ctx alive"
 
     yield from of_field(context, rule, message)

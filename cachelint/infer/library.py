@@ -167,11 +167,11 @@ class Library:
             own = self.own_operator(dotted, node)
             if own is not None:
                 return self.call(own, args, kwargs, node)
-        if dotted.startswith("torch.Tensor.") and args and dotted.count(".") == 2:
-            return self.call_method(args[0], last, args[1:], kwargs, node)
             if dotted.count(".") == 4:  # `torch.ops.aten.add.Tensor`: one of the operator's overloads
                 dotted = dotted.rpartition(".")[0]
                 last = dotted.rpartition(".")[2]
+        if dotted.startswith("torch.Tensor.") and args and dotted.count(".") == 2:
+            return self.call_method(args[0], last, args[1:], kwargs, node)
         category = table.functions.get(dotted)
         multi = table.multi.get(dotted)
         if multi is not None and (category is None or self.several(args, kwargs)):
@@ -383,7 +383,7 @@ class Library:
             ref=None,
             why=self.why(node, f"{name}: the same storage or a copy of it", first.why),
             sure=max(first.sure, MEDIUM),
-            tags=first.tags if name in _VIEWS else first.tags | _MAYBE_COPY,
+            tags=first.tags | (_DETACHED if name == "detach" else _SAME if name in _VIEWS else _MAYBE_COPY),
         )
 
     def contain(self: Machine, values: tuple[Value, ...], node: ast.AST) -> Value:  # type: ignore[misc]
@@ -583,6 +583,8 @@ def emptied(base: Value) -> Value:
 
 
 _MAYBE_COPY = frozenset(("copy?",))
+_DETACHED = frozenset(("detached",))
+_SAME: frozenset[str] = frozenset()
 _VIEWS = frozenset(
     "view view_as t transpose permute squeeze unsqueeze expand expand_as detach narrow select unflatten swapaxes"
     " swapdims movedim moveaxis diagonal as_strided alias unbind split chunk requires_grad_ slice T mT H mH real".split()

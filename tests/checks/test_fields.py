@@ -8,6 +8,18 @@ import pytest
 
 from tests.checks.conftest import Find, function
 
+# ---- CL104
+
+
+@pytest.mark.parametrize(
+    ("kept", "cycle"), [("y", True), ("y.view(-1)", True), ("y.detach()", False), ("y.detach().view(-1)", False)]
+)
+def test_an_output_without_its_history_is_no_cycle(say: Find, kept: str, cycle: bool) -> None:
+    source = function(f"y = x @ x\nctx.y = {kept}\nreturn y", "return grad * ctx.y, None")
+    (message,) = say(source, "CL104")
+    assert ("cycle" in message) is cycle
+
+
 # ---- CL107
 
 
