@@ -21,6 +21,8 @@ MAX_FILES = 6
 MAX_SITES = 8
 DEPTH, STEPS = 4, 400
 """How far a caller's own helpers are followed: far enough for what makes an argument, not into what it builds."""
+MORE_STEPS = 2_000
+"""The same, where an argument comes from a helper that was too long."""
 
 
 def note_callers(unit: Unit, machine: Machine, project: Project) -> None:
@@ -180,14 +182,22 @@ def _run(
     function: FunctionNode,
     owner: object,
     calls: list[ast.Call],
+    steps: int = STEPS,
 ) -> None:
-    runner = _interpreted(project, module, function, owner, calls)
+    runner = _interpreted(project, module, function, owner, calls, steps)
+    given = [
+        (call, name, value)
+        for call in calls
+        for args, kwargs in runner.call_hook[id(call)]
+        for name, value in _paired(unit, machine, args, kwargs)
+    ]
+    if steps < MORE_STEPS and any("unfollowed" in value.tags for _, _, value in given):
+        _run(unit, machine, project, module, function, owner, calls, MORE_STEPS)
+        return
     open_: dict[str, list[str]] = {}
-    for call in calls:
-        for args, kwargs in runner.call_hook[id(call)]:
-            for name, value in _paired(unit, machine, args, kwargs):
-                if not _note_argument(machine, runner, module, call, name, value) and _is_parameter(value, runner):
-                    open_.setdefault(value.param or "", []).append(name)
+    for call, name, value in given:
+        if not _note_argument(machine, runner, module, call, name, value) and _is_parameter(value, runner):
+            open_.setdefault(value.param or "", []).append(name)
     if open_ and owner is None:
         _note_wrapper(machine, project, module, function, open_)
 
@@ -254,14 +264,19 @@ def _imports(function: FunctionNode, name: str) -> bool:
 
 
 def _interpreted(
-    project: Project, module: ModuleInfo, function: FunctionNode, owner: object, calls: list[ast.Call]
+    project: Project,
+    module: ModuleInfo,
+    function: FunctionNode,
+    owner: object,
+    calls: list[ast.Call],
+    steps: int = STEPS,
 ) -> Machine:
     """Run a function for the arguments of some calls in it."""
     from cachelint.collect.types import Method
     from cachelint.infer.analysis import _parameters
 
     runner = Machine(project)
-    runner.depth_limit, runner.helper_steps = DEPTH, STEPS
+    runner.depth_limit, runner.helper_steps = DEPTH, steps
     for call in calls:
         runner.call_hook[id(call)] = []
     info = class_info(owner, module, "") if isinstance(owner, ast.ClassDef) else None

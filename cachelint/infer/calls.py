@@ -264,7 +264,8 @@ class Calls(Library):
                 self.log.escapes.append(self.event("*", node, sure=False))
         # What a recursive call gives was computed as the other ways out of the function compute it.
         floor = CHEAP if recursive else OPAQUE
-        return replace(self.made(node, "a recursive call", tuple(everything), floor=floor), sure=LOW)
+        made = self.made(node, "a recursive call", tuple(everything), floor=floor)
+        return replace(made, sure=LOW, tags=made.tags if recursive else made.tags | _UNFOLLOWED)
 
     def bind(  # type: ignore[misc]
         self: Machine, func: Func, args: list[Value], kwargs: dict[str, Value], star: bool = False
@@ -1057,6 +1058,7 @@ def _grows(node: FunctionNode) -> bool:
     )
 
 
+_UNFOLLOWED = frozenset(("unfollowed",))
 _REGISTER = frozenset(("register_buffer", "register_parameter"))
 # The context of a function that is only followed for its result.
 _CONTEXT = class_info(ast.ClassDef("Context", [], [], [], []), ModuleInfo("<context>", "", "<context>"), "")

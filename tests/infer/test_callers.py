@@ -287,3 +287,36 @@ def test_an_alias_under_another_name_is_one() -> None:
     """
     source = function("ctx.gamma = gamma\nreturn x", "gamma", "x: Tensor, gamma", module) + "\nfast = F.apply\n"
     assert classes(source) == {"gamma": "SAFE"}
+
+
+def test_a_table_that_a_long_helper_makes_is_a_tensor() -> None:
+    """The statements that a caller's helpers take are counted; where an argument hangs on them, more are allowed."""
+    steps = "\n".join(f"        rows[{n}] = rows[{n}] + {n}" for n in range(450))
+    source = f"""
+class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, plan, width):
+        ctx.plan, ctx.width = plan, width
+        return launch(x, plan, width)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return launch(grad, ctx.plan, ctx.width), None, None
+
+
+def made(layout):
+    rows = layout.nonzero()
+    if layout.dim() > 1:
+{steps}
+    return finished(rows)
+
+
+def finished(rows):
+    return rows.int().contiguous(), rows.shape[0]
+
+
+def wrap(x, layout):
+    plan, width = made(layout)
+    return F.apply(x, plan, width)
+"""
+    assert classes(source) == {"plan": "RECOMPUTE", "width": "SAFE"}
