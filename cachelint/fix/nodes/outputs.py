@@ -24,7 +24,7 @@ def check_output(name: str, sides: Sides) -> int:
         before, _ = flow.surely({use.statement for use in stores})
         late = any(not before.get(item, False) for item in flow.returns)
         looping = any(flow.in_loop(use.node) for use in stores)
-        if not stores or late or looping or hands_inputs_on(side):
+        if not stores or late or looping or hands_inputs_on(side, sides.view):
             raise CannotPlan(f"`{side.method.name}` sets it on some paths only", "set on some paths")
         found = _returned(name, side)
         if found is None:

@@ -106,21 +106,59 @@ def retained(sides: Sides) -> tuple[int, ...] | None:
     """The inputs that every forward retains, in order; None where none retains any. Raises CannotPlan."""
     found: set[tuple[int, ...] | None] = set()
     for side in sides.forwards:
-        calls = side.calls("retain_inputs")
-        if not calls:
-            found.add(None)
-            continue
-        flow = side.method.flow
-        plain = len(calls) == 1 and flow.is_top(flow.statement(calls[0])) and len(calls[0].args) == 1
-        own = _numbers(calls[0].args[0]) if plain else None
-        if own is None or side.returns_before(flow.top(calls[0])):
-            raise CannotPlan(
-                f"`{side.method.name}` does not retain one fixed set of inputs", "retained in several ways"
-            )
-        found.add(own)
+        calls = retaining(side, sides.view)
+        found |= {_numbers(call.args[0]) for call in calls} if calls else {None}
     if len(found) != 1:
         raise CannotPlan("the forwards retain different inputs", "retained in several ways")
     return found.pop()
+
+
+def retaining(side: Side, view: ClassView) -> list[ast.Call]:
+    """The calls by which a forward retains inputs, one on every path: its own, and those of the methods that it leaves
+    its work to before. Raises CannotPlan."""
+    own = _retains_once(side.method)
+    flow = side.method.flow
+    calls = [] if own is None else [own]
+    for item in flow.returns:
+        other = left_to(item, side, view)
+        if own is not None and flow.top(item) < flow.top(own):
+            late = _retains_once(other) if other is not None else None
+            if (
+                other is None
+                or late is None
+                or any(other.flow.top(r) < other.flow.top(late) for r in other.flow.returns)
+            ):
+                raise _several(side.method.name)
+            calls.append(late)
+        elif other is not None and other.calls.get("retain_inputs"):
+            raise _several(side.method.name)
+    return calls
+
+
+def _retains_once(method: MethodView) -> ast.Call | None:
+    """The one call of a method that retains inputs, None without one. Raises CannotPlan."""
+    calls = method.calls.get("retain_inputs", [])
+    if not calls:
+        return None
+    flow = method.flow
+    plain = len(calls) == 1 and flow.is_top(flow.statement(calls[0])) and len(calls[0].args) == 1
+    if not plain or _numbers(calls[0].args[0]) is None:
+        raise _several(method.name)
+    return calls[0]
+
+
+def _several(name: str) -> CannotPlan:
+    return CannotPlan(f"`{name}` does not retain one fixed set of inputs", "retained in several ways")
+
+
+def left_to(item: ast.Return, side: Side, view: ClassView) -> MethodView | None:
+    """The method that a forward leaves all its work to: ``return self.forward_cudnn(inputs)``."""
+    call = item.value
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.keywords:
+        return None
+    own = isinstance(call.func.value, ast.Name) and call.func.value.id == side.method.receiver
+    given = len(call.args) == 1 and isinstance(call.args[0], ast.Name) and call.args[0].id == side.inputs
+    return view.methods.get(call.func.attr) if own and given else None
 
 
 def read_back(side: Side, name: str) -> ast.Assign | None:
@@ -172,13 +210,16 @@ def _bases(view: ClassView) -> Iterator[ast.expr]:
         yield from owner.node.bases
 
 
-def hands_inputs_on(side: Side) -> bool:
-    """Whether a forward gives all of its inputs to another method of the node, which may do anything."""
+def hands_inputs_on(side: Side, view: ClassView) -> bool:
+    """Whether a forward gives all of its inputs to another method of the node, which may do anything. One that it leaves
+    all its work to is a path of its own."""
+    calls = [item.value for item in side.method.flow.returns if left_to(item, side, view) is not None]
     for node in walk(side.method.node):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and isinstance(node.func.value, ast.Name)
+            and node not in calls
         ):
             if node.func.value.id == side.method.receiver:
                 if any(isinstance(a, ast.Name) and a.id == side.inputs for a in node.args):

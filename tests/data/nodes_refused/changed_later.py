@@ -4,10 +4,14 @@ from chainer import function
 
 
 class Changed(function.Function):
+    """It is changed under another name."""
+
     def forward(self, inputs):
         x, = inputs
-        self.ratio = x / x.sum()
-        self.ratio[0] = 0
+        ratio = x / x.sum()
+        self.ratio = ratio
+        first = ratio[0]
+        first *= 0
         return x * self.ratio,
 
     def backward(self, inputs, grad_outputs):
