@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TypeVar
 
 from cachelint.index.module import Binding, ClassInfo, Import, ModuleInfo
 
@@ -22,6 +23,7 @@ _WORD = re.compile(rb"(\w+)\s*$")
 _APPLIED = re.compile(rb"(\w+)\s*(\(\s*\)\s*)?$")
 """The name of a class before ``.apply``; old code makes an object of it first."""
 _MAX_HOPS = 8
+_T = TypeVar("_T")
 _INSTALLED = sys.stdlib_module_names | frozenset(
     "torch torchvision torchaudio numpy scipy triton jax cupy chainer paddle tensorflow mxnet warp tilelang".split()
 )
@@ -72,6 +74,7 @@ class Project:
         """For a record's node, its plain fields, with the paths that finding them used and missed."""
         self._blob: tuple[bytes, list[int]] | None = None
         self._mentioning: dict[tuple[bytes, ...], list[str]] = {}
+        self._once: dict[str, object] = {}
         self.used: set[str] = set()
         self.missed: set[str] = set()
 
@@ -100,6 +103,7 @@ class Project:
         self._backward = None
         self._blob = None
         self._mentioning.clear()
+        self._once.clear()
         for known in (self.type_tests, self.init_assignments, self.records):
             known.clear()  # their keys are nodes of the old text, whose numbers may come again
         self.add(module)
@@ -317,6 +321,12 @@ class Project:
             parts = [self.raw(path) + b"\0" for path in self.files]
             self._blob = b"".join(parts), list(accumulate(map(len, parts)))
         return self._blob
+
+    def once(self, question: str, answer: Callable[[], _T]) -> _T:
+        """What a search through the whole project brings, asked once a process. The question names the search."""
+        if question not in self._once:
+            self._once[question] = answer()
+        return self._once[question]  # type: ignore[return-value]
 
     def mentioning(self, *words: bytes) -> list[str]:
         """The files whose bytes hold any of the words, searched once a process."""

@@ -60,10 +60,7 @@ class Family:
         """A field's facts. Raises CannotPlan."""
         self.settle_defaults(name)
         item = judge(name, findings, self.scopes, self.routines)
-        project = self.file.project
-        reader = outside_reader(
-            name, ((path, project.raw(path)) for path in project.mentioning(b"grad_fn", b"next_functions"))
-        )
+        reader = outside_reader(name, self.file.project)
         if reader is not None:
             self.file.project.used.add(reader[0])
             raise CannotPlan(f"{relative(reader[0])}:{reader[1]} reads it off the graph", "read from outside", name)

@@ -50,7 +50,7 @@ def record_of(item: Field, project: Project) -> Record:
     fields = _fields(info)
     if not tensors or not set(tensors) <= set(fields):
         raise no("none of its own fields is known to be a tensor")
-    writer = _written(info, fields, project)
+    writer = _written(fields, project)
     if writer:
         raise no(f"{writer} sets a field of such an object, which a copy would not see")
     return Record(item, tensors, bool(item.value.kinds & NONE))
@@ -145,8 +145,17 @@ def _only_assigns(node: ast.FunctionDef | ast.AsyncFunctionDef, fields: list[str
     return kept == set(fields) and set(fields) <= names
 
 
-def _written(info: ClassInfo, fields: list[str], project: Project) -> str:
+def _written(fields: list[str], project: Project) -> str:
     """Where code outside the class sets a field of some object that may be one of these; empty if nowhere."""
+    question = f"written: {' '.join(fields)}"
+    path, line = project.once(question, lambda: _writing(fields, project))
+    if path:
+        project.used.add(path)
+    return f"{relative(path)}:{line}" if path else ""
+
+
+def _writing(fields: list[str], project: Project) -> tuple[str, int]:
+    """The first place where code sets an attribute of one of these names, of anything but its own receiver."""
     words = "|".join(map(re.escape, fields)).encode()
     # The pattern begins with a literal, which the search jumps to; whose attribute it is is looked at after.
     pattern = re.compile(rb"\.(?:" + words + rb")\s*[-+*/|&@]?=(?!=)")
@@ -155,9 +164,8 @@ def _written(info: ClassInfo, fields: list[str], project: Project) -> str:
         for match in pattern.finditer(data):
             owner = _OWNER.search(data, max(0, match.start() - 200), match.start())
             if owner and owner[0] not in (b"self", b"ctx", b"cls"):
-                project.used.add(path)
-                return f"{relative(path)}:{data.count(bytes([10]), 0, match.start()) + 1}"
-    return ""
+                return path, data.count(b"\n", 0, match.start()) + 1
+    return "", 0
 
 
 _OWNER = re.compile(rb"(?:\w+(?:\.\w+)*|[\])])\Z")
