@@ -41,6 +41,7 @@ from cachelint.infer.values import (
     Value,
     Why,
     const,
+    external,
     join,
     replace,
 )
@@ -557,13 +558,13 @@ class Expressions:
         found = self.project.member(ref.info, name)
         dotted = f"{ref.info.name}.{name}"
         if found is None or (found.binding is not None and operators().names(dotted)):
-            return Value(HOST, ref=Ext(dotted))
+            return external(dotted)
         if found.binding is None and found.module is not None:
             return Value(HOST, ref=Mod(found.module))
         return self.from_resolved(found.binding, found.module, found.dotted, name)
 
     def at_ext(self: Machine, base: Value, ref: Ext, name: str, node: ast.AST) -> Value | None:  # type: ignore[misc]
-        return Value(HOST, ref=Ext(f"{ref.dotted}.{name}"), tags=base.tags)
+        return external(f"{ref.dotted}.{name}", base.tags)
 
     def at_cls(self: Machine, base: Value, ref: Cls, name: str, node: ast.AST) -> Value | None:  # type: ignore[misc]
         stored = self.class_attrs.get((id(ref.info), name))

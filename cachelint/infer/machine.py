@@ -42,6 +42,7 @@ from cachelint.infer.values import (
     Value,
     Why,
     carried,
+    external,
     join,
     join_all,
     replace,
@@ -245,7 +246,7 @@ class Machine(Expressions, Calls, Places):
                 self.log.fetches.append(self.outside(name, node))
             return found
         if name in _BUILTINS:
-            return Value(HOST, ref=Ext(name))
+            return external(name)
         # A name of an enclosing function that is not interpreted, or of a module that is not here.
         value = self.symbol(
             f"free {name}", "free", f"the name `{name}`", frame.module, getattr(node, "lineno", 0), deps=frozenset()
@@ -303,7 +304,7 @@ class Machine(Expressions, Calls, Places):
             return self.module_expression(binding, module, name)
         if module is not None:
             return Value(HOST, ref=Mod(module))
-        return Value(HOST, ref=Ext(dotted))
+        return external(dotted)
 
     def module_expression(self, node: ast.expr, module: ModuleInfo, name: str) -> Value:
         """What a module-level assignment binds. Containers and tensors there are shared between calls."""

@@ -263,6 +263,17 @@ def const(value: object) -> Value:
     return NONE_VALUE if value is None else Value(HOST, ref=Const(value))
 
 
+def external(dotted: str, tags: frozenset[str] = _NO_NAMES) -> Value:
+    """Something outside the project: the same value each time, since programs name the same few over and over."""
+    found = _EXTERNALS.get((dotted, tags))
+    if found is None:
+        found = _EXTERNALS[dotted, tags] = Value(HOST, ref=Ext(dotted), tags=tags)
+    return found
+
+
+_EXTERNALS: dict[tuple[str, frozenset[str]], Value] = {}
+
+
 def host(why: Why | None = None, sure: int = HIGH, deps: frozenset[str] = _NO_NAMES) -> Value:
     """A host value."""
     return HOST_VALUE if why is None and sure == HIGH and not deps else Value(HOST, why=why, sure=sure, deps=deps)
@@ -285,11 +296,7 @@ def join(a: Value, b: Value) -> Value:
     ref = a.ref
     if ref is not b.ref:
         ref = _join_ref(a.ref, b.ref)
-    strong, weak = (a, b) if _weight(a) >= _weight(b) else (b, a)
-    cost = strong.cost if not weak.kinds & (DEVICE | UNKNOWN) else max(a.cost, b.cost)
-    if strong.cost == OPAQUE and weak.cost == CHEAP and strong.kinds & weak.kinds & DEVICE:
-        # Two ways to one quantity, a fast one that can't be seen and a plain one: the recipe that can be read is for both.
-        strong, weak, cost = weak, strong, CHEAP
+    strong, weak, cost = _ranked(a, b)
     return Value(
         a.kinds | b.kinds,
         cost,
@@ -303,8 +310,20 @@ def join(a: Value, b: Value) -> Value:
     )
 
 
-def _weight(value: Value) -> tuple[bool, bool, int]:
-    return (bool(value.kinds & DEVICE), bool(value.kinds & UNKNOWN), value.cost)
+def _ranked(a: Value, b: Value) -> tuple[Value, Value, int]:
+    """Which of two values decides, the other, and the cost of both together."""
+    strong, weak = (a, b) if _weight(a) >= _weight(b) else (b, a)
+    cost = strong.cost if not weak.kinds & (DEVICE | UNKNOWN) else max(a.cost, b.cost)
+    if strong.cost == OPAQUE and weak.cost == CHEAP and strong.kinds & weak.kinds & DEVICE:
+        # Two ways to one quantity, a fast one that can't be seen and a plain one: the recipe that can be read is for both.
+        return weak, strong, CHEAP
+    return strong, weak, cost
+
+
+def _weight(value: Value) -> int:
+    """Tensors weigh more than what is unknown, that more than the rest; cost decides between equals."""
+    kinds = value.kinds
+    return value.cost + (2000 if kinds & DEVICE else 0) + (1000 if kinds & UNKNOWN else 0)
 
 
 def _join_ref(a: Ref | None, b: Ref | None) -> Ref | None:
@@ -403,5 +422,27 @@ def carried(value: Value, depth: int = 0, seen: set[int] | None = None) -> Value
         part = carried(item, depth + 1, seen)
         if part.kinds == NONE:
             continue
-        result = replace(join(result, replace(part, ref=None)), tags=result.tags | part.tags | {"container"})
+        result = _gathered(result, part)
     return result
+
+
+_CONTAINER = frozenset(("container",))
+
+
+def _gathered(a: Value, b: Value) -> Value:
+    """The join of two values that are kept together, whatever they refer to, with the tags of both."""
+    tags = a.tags | b.tags | _CONTAINER
+    if a.kinds == NONE:
+        return Value(b.kinds | NONE, b.cost, b.deps, b.roots, b.param, None, b.why, b.sure, tags)
+    strong, weak, cost = _ranked(a, b)
+    return Value(
+        a.kinds | b.kinds,
+        cost,
+        a.deps | b.deps if a.deps is not b.deps else a.deps,
+        a.roots | b.roots if a.roots is not b.roots else a.roots,
+        a.param if a.param == b.param else None,
+        None,
+        strong.why or weak.why,
+        min(a.sure, b.sure) if strong.kinds == weak.kinds else strong.sure,
+        tags,
+    )
