@@ -188,11 +188,8 @@ class _Worker:
         return ""
 
     def stop(self) -> None:
-        """Let the process end by itself."""
+        """Let the process end by itself. Nobody waits for it: giving its memory back takes it longer than a report."""
         self.connection.close()
-        self.process.join(GRACE)
-        if self.process.is_alive():
-            self.kill()
 
     def kill(self) -> None:
         """End the process now."""

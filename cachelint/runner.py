@@ -328,14 +328,15 @@ class _Run:
         )
         found: list[list[caching.Record]] = [[] for _ in jobs]
         batch = Batch(jobs)
-        weights = [len(self._raw[path]) for job in jobs for path in job.todo]
+        weights = [_weight(self._raw[path]) for job in jobs for path in job.todo]
         processes = self._jobs()
 
         def receive(item: int, record: caching.Record) -> None:
             found[batch.place(item)[0]].append(record)
             self._advance(1)
 
-        if processes < 2 or len(weights) < 2 or sum(weights) < self._options.pool_from:
+        size = sum(len(self._raw[path]) for job in jobs for path in job.todo)
+        if processes < 2 or len(weights) < 2 or size < self._options.pool_from:
             for item in range(len(weights)):
                 receive(item, batch.answer(item))
             return found
@@ -411,6 +412,11 @@ class _Run:
 
     def _mark(self, phase: str) -> None:
         self._marks.append((phase, time.perf_counter()))
+
+
+def _weight(raw: bytes) -> int:
+    """A rough cost: a backward that is interpreted takes about as long as 50,000 bytes that are only looked through."""
+    return len(raw) + 50_000 * raw.count(b"def backward")
 
 
 def _nothing(raw: bytes) -> str:
