@@ -6,6 +6,7 @@ In a checkout the folder ``rules`` beside the package is read; in an installed p
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from dataclasses import dataclass
@@ -94,14 +95,19 @@ def folder() -> Path:
 
 def names(root: Path | None = None) -> dict[str, str]:
     """Code to name, sorted by code, from the directory listing alone."""
-    found = (_STEM.match(path.stem) for path in sorted((root or folder()).glob("CL*.toml")))
+    where = root or folder()
+    files = sorted(name for name in os.listdir(where) if name.endswith(".toml")) if os.path.isdir(where) else []
+    found = (_STEM.match(name.removesuffix(".toml")) for name in files)
     return {match["code"]: match["name"] for match in found if match}
 
 
 def find(query: str, root: Path | None = None) -> str:
     """The code that a code or a name, in any case, stands for. Raises CatalogueError when there is none."""
     where = root or folder()
-    listing = names(where)
+    return _named(query, names(where), where)
+
+
+def _named(query: str, listing: dict[str, str], where: Path) -> str:
     wanted = query.strip()
     if wanted.upper() in listing:
         return wanted.upper()
@@ -118,8 +124,9 @@ def load(query: str, root: Path | None = None) -> Rule:
     good example, a page without its headings, a fixture or a reference layer that is not there.
     """
     where = root or folder()
-    code = find(query, where)
-    path = where / f"{code}-{names(where)[code]}.toml"
+    listing = names(where)
+    code = _named(query, listing, where)
+    path = where / f"{code}-{listing[code]}.toml"
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -84,6 +84,12 @@ class Report:
         return tuple(kind for _, body in self.bodies for kind in types_of(body))
 
     @cached_property
+    def types_with_findings(self) -> tuple[TypeReport, ...]:
+        """The types of the files that have findings: all that a report on those has to decode."""
+        paths = {finding.path for finding in self.findings}
+        return tuple(kind for path, body in self.bodies if path in paths for kind in types_of(body))
+
+    @cached_property
     def results(self) -> tuple[FileResult, ...]:
         """The same by file, for the files that yielded something: what fixes consume."""
         types = {path: types_of(body) for path, body in self.bodies}

@@ -67,7 +67,7 @@ class Server(LanguageServer):
 
 def diagnostics(report: Report, document: TextDocument) -> Iterator[lsp.Diagnostic]:
     """The findings and errors of one document."""
-    adviser = Adviser(report.types)
+    adviser = Adviser(report.types_with_findings)
     cwd = _base(report, document)
     for finding in report.findings:
         advice = adviser.advice(finding)

@@ -148,5 +148,10 @@ class Sample:
         """None of them is a notebook."""
         return None
 
+    @property
+    def types_with_findings(self) -> tuple[TypeReport, ...]:
+        paths = {finding.path for finding in self.findings}
+        return tuple(kind for kind in self.types if kind.path in paths)
+
 
 CLEAN = Sample(types=(EMPTY,), findings=(), errors=())

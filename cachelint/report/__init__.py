@@ -31,6 +31,10 @@ class Report(Protocol):
         """Every class or pair of functions with a forward and a backward."""
 
     @property
+    def types_with_findings(self) -> Sequence[TypeReport]:
+        """Those of the files that have findings."""
+
+    @property
     def findings(self) -> Sequence[Finding]:
         """What the rules report, suppressions and baseline already taken off."""
 

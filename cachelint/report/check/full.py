@@ -14,7 +14,7 @@ from cachelint.report.text import paint, printable
 
 def render(report: Report, style: Style) -> Iterator[str]:
     """One block a finding, with a blank line between blocks."""
-    adviser = Adviser(report.types)
+    adviser = Adviser(report.types_with_findings)
     for finding in report.findings:
         yield headline(finding, report, style) + "\n"
         span = Span(finding.line, finding.column, finding.end_line, finding.end_column)

@@ -16,7 +16,7 @@ _COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
 
 def render(report: Report, style: Style) -> Iterator[str]:
     """One command a finding, then one an error."""
-    adviser = Adviser(report.types)
+    adviser = Adviser(report.types_with_findings)
     for finding in report.findings:
         properties: dict[str, str | int] = {
             "title": f"cachelint ({finding.code})",

@@ -16,7 +16,7 @@ _SEVERITIES = {"error": "critical", "warning": "major", "info": "minor"}
 
 def render(report: Report, style: Style) -> Iterator[str]:
     """The whole array; a file that could not be read is a blocker."""
-    adviser = Adviser(report.types)
+    adviser = Adviser(report.types_with_findings)
     seen: collections.Counter[tuple[str, ...]] = collections.Counter()
     issues: list[dict[str, Any]] = []
     for finding in report.findings:

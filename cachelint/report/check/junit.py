@@ -17,7 +17,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def render(report: Report, style: Style) -> Iterator[str]:
     """The whole document, suite by suite."""
-    adviser = Adviser(report.types)
+    adviser = Adviser(report.types_with_findings)
     suites: dict[str, list[Finding | FileError]] = collections.defaultdict(list)
     for finding in report.findings:
         suites[finding.path].append(finding)

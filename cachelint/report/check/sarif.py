@@ -23,7 +23,7 @@ _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sa
 
 def render(report: Report, style: Style) -> Iterator[str]:
     """The whole log with one run. Only rules that have a result are described."""
-    adviser = Adviser(report.types)
+    adviser = Adviser(report.types_with_findings)
     codes = sorted({finding.code for finding in report.findings})
     described = {finding.code: _rule(finding, adviser) for finding in report.findings}
     run = {
