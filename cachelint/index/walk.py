@@ -7,8 +7,7 @@ operators, and what else has no name or place of its own are left out: their par
 from __future__ import annotations
 
 import ast
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 _PLAIN = frozenset(
     "id ctx attr arg name names asname level module kind conversion simple type_comment is_async op ops rest kwd_attrs "
@@ -53,24 +52,35 @@ def _fields(kind: type[ast.AST]) -> tuple[tuple[str, bool], ...]:
 _CHILDREN: dict[type[ast.AST], tuple[tuple[str, bool], ...]] = {}
 
 
-def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """``node`` and all nodes below it, breadth first."""
-    todo: deque[ast.AST | None] = deque((node,))
-    take, put, put_all = todo.popleft, todo.append, todo.extend
+def walk(node: ast.AST) -> Sequence[ast.AST]:
+    """``node`` and all nodes below it, breadth first. Those of a function are kept with it: many ask for them."""
+    whole = type(node) in _FUNCTIONS
+    if whole and _BELOW in node.__dict__:
+        kept: list[ast.AST] = node.__dict__[_BELOW]
+        return kept
+    found = [node]
     known = _CHILDREN
-    while todo:
-        here = take()
-        if here is None:
-            continue
-        yield here
+    for here in found:
         fields = known.get(type(here))
         if fields is None:
             fields = known[type(here)] = _fields(type(here))
         for name, many in fields:
+            below = getattr(here, name, None)
+            if below is None:
+                continue
             if many:
-                put_all(getattr(here, name, ()))
+                found += below if name not in _GAPS else [item for item in below if item is not None]
             else:
-                put(getattr(here, name, None))
+                found.append(below)
+    if whole:
+        node.__dict__[_BELOW] = found
+    return found
+
+
+_FUNCTIONS = frozenset((ast.FunctionDef, ast.AsyncFunctionDef))
+_BELOW = "_below"
+_GAPS = frozenset(("keys", "kw_defaults"))
+"""Lists in which None stands for something: what ``**`` brings, an argument without a default."""
 
 
 def children(node: ast.AST) -> list[ast.AST]:
