@@ -227,10 +227,15 @@ class Job:
             return dataclasses.replace(one, path=show(one.path)) if show(one.path) != one.path else one
 
         def entry(one: FieldReport) -> FieldReport:
+            if all(show(each.path) == each.path for each in one.evidence):
+                return one  # the usual case
             return dataclasses.replace(one, evidence=tuple(link(each) for each in one.evidence))
 
         def kind(one: TypeReport) -> TypeReport:
-            return dataclasses.replace(one, path=show(one.path), fields=tuple(entry(each) for each in one.fields))
+            fields = tuple(entry(each) for each in one.fields)
+            if show(one.path) == one.path and all(new is old for new, old in zip(fields, one.fields, strict=True)):
+                return one
+            return dataclasses.replace(one, path=show(one.path), fields=fields)
 
         return dataclasses.replace(
             result,
