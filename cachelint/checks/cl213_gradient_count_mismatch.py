@@ -21,9 +21,16 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
     if unit.dialect.name not in ("torch-function", "torch-library", "paddle") or not unit.backward:
         return
     inputs = _inputs(analysis)
-    if inputs is None or home_made(analysis) or _never_runs(analysis):
+    if inputs is None or home_made(analysis):
         return
-    least, most = inputs
+    found = list(_mismatches(context, rule, *inputs))
+    if found and not _never_runs(analysis):
+        yield from found
+
+
+def _mismatches(context: TypeContext, rule: Rule, least: int, most: int) -> Iterator[Finding]:
+    analysis = context.analysis
+    unit = analysis.unit
     seen: set[int] = set()
     for event in analysis.log.returns:
         if event.phase != "backward" or event.file != unit.module.path or id(event.node) in seen:
