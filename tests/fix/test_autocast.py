@@ -89,8 +89,17 @@ def test_the_cases_tell_right_from_wrong() -> None:
 @pytest.mark.parametrize("make", ["kept = x ** 2", "kept = 1.0 / x", "kept = torch.exp(x)", "kept = x.sum(-1, True)"])
 def test_operators_whose_dtype_autocast_chooses_are_saved(make: str) -> None:
     assert "ctx.save_for_backward(x, kept)" in fixed(text_of(FWD, "", make)).text
-    plain = text_of("", "", make).replace("from torch.amp import custom_bwd, custom_fwd\n", "")
-    assert "ctx.save_for_backward(x)" in fixed(plain).text
+    assert "ctx.save_for_backward(x)" in fixed(text_of(FWD, BWD, make)).text
+
+
+def test_who_knows_nothing_of_autocast_may_be_applied_under_it() -> None:
+    """PyTorch runs backward outside the region that forward was called in."""
+    text = text_of("", "", CHOOSES).replace("from torch.amp import custom_bwd, custom_fwd\n", "")
+    outcome = fixed(text)
+    assert "ctx.save_for_backward(x, kept)" in outcome.text
+    for before, after in zip(gradients(text), gradients(outcome.text), strict=True):
+        assert before.dtype == after.dtype
+        assert torch.equal(before, after)
 
 
 LAYER = """\

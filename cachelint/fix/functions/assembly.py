@@ -49,7 +49,8 @@ class Assembly(Helpers, Recompute):
         self.handed: dict[int, tuple[Routine, list[ast.Call], list[str]]] = {}
         self.sites = self.find_sites()
         self.channels = self.find_channels()
-        self.notes: list[str] = []
+        self.by_mode: dict[str, str] = {}
+        """Fields that are not derived again since autocast chooses the dtype of the operator."""
         self.imports: set[str] = set()
         """The modules that the file has to import."""
 
@@ -113,6 +114,8 @@ class Assembly(Helpers, Recompute):
             parts.append(f"move the tensors in {', '.join(boxes)} to {self.channels[0].api}")
         if derived:
             parts.append(f"recompute {', '.join(derived)} in backward from saved inputs")
+        for name, operator in self.by_mode.items():
+            parts.append(f"not recomputed: `{name}`, as autocast may choose another dtype for `{operator}` in backward")
         text = "; ".join(parts)
         return text[:1].upper() + text[1:]
 

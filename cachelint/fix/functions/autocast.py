@@ -31,14 +31,19 @@ def chooses(name: str) -> bool:
     return name in _CHOOSES
 
 
-def modes_differ(forward: Iterable[FunctionNode], backward: Iterable[FunctionNode], module: ModuleInfo) -> bool:
-    """Whether backward may run in another mode than forward: their decorators say so, or they say nothing in a module
-    that knows of autocast."""
+def modes_differ(
+    forward: Iterable[FunctionNode], backward: Iterable[FunctionNode], module: ModuleInfo | None = None
+) -> bool:
+    """Whether backward may run in another mode than forward: their decorators say so, or they say nothing.
+
+    Whoever applies a Function may do so under autocast, and PyTorch's engine runs its backward outside. Where a program
+    calls backward itself, give the ``module``: then saying nothing counts only in one that knows of autocast.
+    """
     ahead = {_decorators(node) for node in forward}
     behind = {_decorators(node) for node in backward}
     if len(ahead | behind) != 1:
         return True
-    return not ahead.pop() and _MENTIONED.search(module.text) is not None
+    return not ahead.pop() and (module is None or _MENTIONED.search(module.text) is not None)
 
 
 def _decorators(node: FunctionNode) -> tuple[str, ...]:

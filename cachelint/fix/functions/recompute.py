@@ -13,7 +13,7 @@ from cachelint.fix.functions.flow import plain_name
 from cachelint.fix.functions.forward import Placement, Site
 from cachelint.fix.functions.inputs import changed_in_place, input_kinds, names_of
 from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine, Scope
-from cachelint.fix.functions.slices import FULL, NoSlice, Slice, Slicer, Step
+from cachelint.fix.functions.slices import FULL, NoSlice, OtherMode, Slice, Slicer, Step
 from cachelint.index.walk import walk
 from cachelint.model import FieldClass, Storage
 
@@ -69,7 +69,8 @@ class Recompute:
                 try:
                     found = slicer.slice(value, statement, end)
                 except NoSlice as error:
-                    self.notes.append(f"`{name}` is saved as it is: {error}")
+                    if isinstance(error, OtherMode):
+                        self.by_mode[name] = error.operator
                     continue
                 missing = [t for t in found.tensors if t not in saved]
                 if not missing or (found.size == FULL and len(missing) == 1):
@@ -143,10 +144,9 @@ class Recompute:
         """The slicer of a forward, for a backward."""
         routine = site.routine
         scope = self.scope_of(site)
-        project, module = self.family.file.project, self.family.file.module
         dotted: dict[str, str] = {}
         for name in routine.flow.used:
-            found = project.resolve(module, name)
+            found = self.family.file.project.resolve(self.family.file.module, name)
             if found is not None and found.binding is None and found.module is None and found.dotted:
                 dotted[name] = found.dotted
         externals = frozenset(reader.flow.parameters | set(reader.flow.bindings)) | frozenset(
@@ -161,7 +161,7 @@ class Recompute:
             changed_in_place(scope, routine),
             externals,
             dotted,
-            other_mode=modes_differ(forward, backward, module),
+            other_mode=modes_differ(forward, backward),
         )
 
     def keep_hosts(self: Assembly, site: Site, name: str, found: Slice, attributes: set[str]) -> None:  # type: ignore[misc]

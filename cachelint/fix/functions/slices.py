@@ -34,6 +34,14 @@ class NoSlice(Exception):
     """Why a value can't be derived again in backward."""
 
 
+class OtherMode(NoSlice):
+    """Autocast may choose another dtype in backward."""
+
+    def __init__(self, operator: str) -> None:
+        super().__init__(f"autocast may choose another dtype for `{operator}` in backward")
+        self.operator = operator
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """One assignment of a slice: of ``a, b = x, y`` those parts that are needed are steps of their own."""
@@ -116,9 +124,12 @@ class Slicer:
         if isinstance(node, ast.BinOp):
             if isinstance(node.op, ast.MatMult):
                 raise NoSlice("it is a matrix product")
-            if isinstance(node.op, ast.Pow) or (isinstance(node.op, ast.Div) and isinstance(node.left, ast.Constant)):
-                self.check_mode("pow" if isinstance(node.op, ast.Pow) else "reciprocal")
-            return max(go(node.left), go(node.right))
+            left, right = go(node.left), go(node.right)
+            if isinstance(node.op, ast.Pow) and (left or right):
+                self.check_mode("pow")
+            elif isinstance(node.op, ast.Div) and right and not left:
+                self.check_mode("reciprocal")  # which is what a number divided by a tensor is
+            return max(left, right)
         if isinstance(node, ast.UnaryOp):
             return go(node.operand)
         if isinstance(node, ast.Compare):
@@ -216,7 +227,7 @@ class Slicer:
     def check_mode(self, name: str) -> None:
         """Raise NoSlice for an operator that may compute in another dtype in backward."""
         if self.other_mode and chooses(name):
-            raise NoSlice(f"autocast chooses the dtype of `{name}`, and may be another in backward")
+            raise OtherMode(name)
 
     def library(self, node: ast.expr) -> str | None:
         """The dotted name of something in a library (``torch.float32``, ``F.silu``), None for anything else."""

@@ -11,7 +11,7 @@ class Chain(Function):
         d = x.shape[-1]
         scale = 1.0 / math.sqrt(d)
         var = (x * x).mean(-1, keepdim=True)
-        inv = torch.rsqrt(var + eps)
+        inv = torch.sqrt(var + eps)
         n = F.silu(x * inv * scale)
         ctx.eps = eps
         ctx.save_for_backward(x)
@@ -23,7 +23,7 @@ class Chain(Function):
         d = x.shape[-1]
         scale = 1.0 / math.sqrt(d)
         var = (x * x).mean(-1, keepdim=True)
-        saved_inv = torch.rsqrt(var + ctx.eps)
+        saved_inv = torch.sqrt(var + ctx.eps)
         n = F.silu(x * saved_inv * scale)
         inv = g.sum()
         return g * n * inv, None

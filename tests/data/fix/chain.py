@@ -11,7 +11,7 @@ class Chain(Function):
         d = x.shape[-1]
         scale = 1.0 / math.sqrt(d)
         var = (x * x).mean(-1, keepdim=True)
-        inv = torch.rsqrt(var + eps)
+        inv = torch.sqrt(var + eps)
         n = F.silu(x * inv * scale)
         ctx.n = n
         ctx.save_for_backward(x)

@@ -5,7 +5,7 @@ from torch.autograd import Function
 class Helpers(Function):
     @staticmethod
     def forward(ctx, x, w, scale: float):
-        e = torch.exp(x)
+        e = torch.tanh(x)
         m = x @ w
         _keep(ctx, m, scale)
         ctx.e = e
