@@ -15,6 +15,11 @@ from cachelint.index.walk import walk
 Library = Callable[[ast.expr], str | None]
 """The dotted name of what an expression means in a library."""
 
+_CHANGING = frozenset(
+    "append extend insert pop popitem remove clear update setdefault sort reverse fill partition resize put itemset "
+    "setfield setflags byteswap".split()
+)
+"""Methods that change a container or an array."""
 _FILL = frozenset(("numpy.fill_diagonal", "numpy.copyto", "numpy.put", "numpy.place", "numpy.putmask"))
 
 
@@ -104,10 +109,13 @@ class Blocks:
                 yield self.root(call.func.value)  # ``x.sort()``
             if not self.key(call.func) and not self.followed(call.func):
                 yield from (self.key(arg) for arg in call.args)
-        elif isinstance(node, ast.Call):
+        if isinstance(node, ast.Call):
             yield from (self.root(k.value) for k in node.keywords if k.arg == "out")
+            if isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
+                yield self.root(node.func.value)
             dotted = self.library(node.func) or ""
-            if dotted in _FILL or self.is_inplace(dotted):
+            kept = dotted == "numpy.nan_to_num" and any(k.arg == "copy" for k in node.keywords)
+            if dotted in _FILL or self.is_inplace(dotted) or kept:
                 yield from (self.root(arg) for arg in node.args[:1])
 
     def owners(self, statement: ast.stmt) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:

@@ -12,6 +12,8 @@ from cachelint.index.walk import children, last_name, walk
 from cachelint.infer.optable import operators
 
 _NEW = frozenset(("elementwise", "rowstat", "expensive", "scan", "random", "constant", "empty", "host_value", "index"))
+_ELEMENTS = frozenset(("zip", "enumerate", "list", "tuple", "reversed", "sorted", "iter", "next", "map", "filter"))
+"""Builtins whose results hold what is in their arguments."""
 _HOST_ATTRIBUTES = ("dtype", "shape", "ndim", "size", "device", "itemsize")
 
 
@@ -133,6 +135,8 @@ def shared(value: ast.expr, blocks: Blocks) -> set[str]:
         parts = [*value.args, *(k.value for k in value.keywords)]
         parts += [func.value] if isinstance(func, ast.Attribute) and dotted is None else []
         known = set().union(*(shared(part, blocks) for part in parts)) if parts else set()
+        if isinstance(func, ast.Name) and func.id in _ELEMENTS:
+            return known
         # What an unknown function makes of a field, and whether that is changed, the log of the class's writes tells.
         return {key for key in known if not key.startswith("self.")}
     if isinstance(value, ast.Subscript):

@@ -43,7 +43,7 @@ _METHODS = frozenset(
 _MODULES = ("numpy.", "cupy.")
 _CUPY = "chainer.backends.cuda.cupy."
 _HELPERS = frozenset(("chainer.utils.force_array",))
-_KERNELS = frozenset(("elementwise",))
+_KERNELS = frozenset(("chainer.cuda.elementwise", "chainer.backends.cuda.elementwise"))
 _DEPTH = 4
 """How many functions deep a helper is followed."""
 
@@ -168,6 +168,27 @@ class Pure:
         """Whether a name is a builtin function that changes nothing."""
         return name in _HOST_CALLS and self.free(name) and name not in self.dotted
 
+    def lazy(self, value: ast.expr) -> bool:
+        """Whether a value may be something that is used up by whoever looks at it: a generator, ``zip(x, y)``."""
+        if isinstance(value, ast.GeneratorExp):
+            return True
+        if isinstance(value, (ast.Tuple, ast.List)):
+            return any(self.lazy(part) for part in value.elts)
+        if isinstance(value, ast.IfExp):
+            return self.lazy(value.body) or self.lazy(value.orelse)
+        if not isinstance(value, ast.Call):
+            return False
+        if isinstance(value.func, ast.Name) and not self.host_call(value.func.id):
+            found = self.function(value.func.id)
+            made = [n.value for n in walk(found[1]) if isinstance(n, ast.Return) and n.value] if found else []
+            plain = (ast.BinOp, ast.Compare, ast.UnaryOp, ast.Subscript, ast.Name, ast.Attribute, ast.Constant)
+            return not all(isinstance(value, plain) or self.array_call(value) for value in made)
+        return last_name(value.func) in ("zip", "enumerate")
+
+    def array_call(self, value: ast.expr) -> bool:
+        """Whether a value is what a method or a function of a library gives."""
+        return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
+
     # -- functions and kernels ---------------------------------------------------------------------------------------
 
     def pure_function(self, name: str, node: ast.Call) -> bool:
@@ -201,14 +222,16 @@ class Pure:
             return False
         if isinstance(maker.func, ast.Name) and not maker.args and not maker.keywords:
             found = self.function(maker.func.id)
-            body = found[1].body if found is not None else []
+            body = found[1].body if found is not None and found[0] is self.module else []
             last = body[-1] if body else None
             if len(body) != 1 or not isinstance(last, ast.Return) or not isinstance(last.value, ast.Call):
                 return False
             maker = last.value
         assert isinstance(maker, ast.Call)
         texts = [arg.value for arg in maker.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-        if last_name(maker.func) not in _KERNELS or len(texts) != len(maker.args) or len(texts) < 3 or maker.keywords:
+        head, dot, tail = ast.unparse(maker.func).partition(".")
+        meant = dotted_names(self.project, self.module, frozenset((head,))).get(head, "") if self.free(head) else ""
+        if f"{meant}{dot}{tail}" not in _KERNELS or len(texts) != len(maker.args) or len(texts) < 3 or maker.keywords:
             return False
         if node.keywords or "atomic" in texts[2]:
             return False

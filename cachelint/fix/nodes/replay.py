@@ -251,6 +251,8 @@ class Replayer(Pure):
             raise NoSlice(f"`{key}` is bound in more than one way")
         if not all(self.blocks.key(element) for element in elements):
             raise NoSlice(f"`{ast.unparse(target)[:40]}` is not a plain name")
+        if self.lazy(value):
+            raise NoSlice(f"`{key}` may be used up by the time that backward looks at it")
         self.out.leaves[where] = Leaf(statement, target, value)
         self.visit(value, statement)
 
