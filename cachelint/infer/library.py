@@ -433,6 +433,13 @@ class Library:
             return HOST_VALUE  # of a list or a string: the position
         table = operators()
         category = table.methods.get(name)
+        if args and category in _SHARING and args[0].kinds & ~NONE == DEVICE and not base.kinds & DEVICE:
+            if not _NUMBER_FIRST.isdisjoint(table.method_host_args.get(name, ())):
+                # `accelerator.pin_memory(x)`: of a tensor, it would take a number there.
+                self.note(
+                    base, HOST, STRONG, node, f"its `.{name}()` is given a tensor, a tensor's own takes none there"
+                )
+                return replace(self.alias(args[0], name, node, False), sure=min(args[0].sure, MEDIUM))
         multi = table.method_multi.get(name)
         inplace = None
         if category is None and multi is None and name.endswith("_") and name not in table.not_inplace:
@@ -582,6 +589,8 @@ def emptied(base: Value) -> Value:
     return Value(HOST, ref=Seq([Value(HOST, ref=Seq(None, inner)), HOST_VALUE]))
 
 
+_SHARING = frozenset(("alias", "cast"))
+_NUMBER_FIRST = frozenset(("0", "*"))
 _MAYBE_COPY = frozenset(("copy?",))
 _DETACHED = frozenset(("detached",))
 _SAME: frozenset[str] = frozenset()

@@ -480,3 +480,28 @@ def test_nested_functions_that_a_library_calls_fill_what_is_around_them() -> Non
     return x
     """
     assert of(body, "states devices", "x: Tensor") == {"states": "SAVE", "devices": "SAFE"}
+
+
+@pytest.mark.parametrize("owner", ["accelerator", "current_accelerator()"])
+def test_a_handle_s_method_that_is_given_a_tensor_does_to_it_what_a_tensor_s_own_does(owner: str) -> None:
+    module = "from lib import current_accelerator\n"
+    body = f"""
+    ctx.pinned = {owner}.pin_memory(x)
+    ctx.filled = {owner}.pin_memory(torch.empty_like(x))
+    ctx.filled.copy_(x)
+    ctx.product = {owner}.pin_memory(x @ x)
+    ctx.accelerator = accelerator
+    return x * 2
+    """
+    reads = "pinned filled product accelerator"
+    assert of(body, reads, "x: Tensor, accelerator", module) == {
+        "pinned": "RECOMPUTE",
+        "filled": "RECOMPUTE",
+        "product": "SAVE",
+        "accelerator": "SAFE",
+    }
+
+
+def test_a_tensor_s_own_method_takes_a_number() -> None:
+    body = "ctx.by = by\nctx.far = by.pin_memory(device)\nreturn x * 2"
+    assert of(body, "by far", "x: Tensor, by, device: str") == {"by": "RECOMPUTE", "far": "RECOMPUTE"}
