@@ -410,6 +410,8 @@ class Expressions:
                 value = self.frame.env.get(test.left.id)
                 if value is not None and value.kinds == NONE:
                     return isinstance(test.ops[0], ast.Is)
+                if value is not None and isinstance(value.ref, Seq) and not value.kinds & (NONE | UNKNOWN):
+                    return isinstance(test.ops[0], ast.IsNot)
         return None
 
     def truth(self: Machine, value: Value, node: ast.AST) -> None:  # type: ignore[misc]
