@@ -43,7 +43,7 @@ MEANINGS = {
     "decorated": "a decorator stands between the inputs and a function node's forward",
     "derived elsewhere": "a class in another file derives from it",
     "generator state": "states of several generators, in whatever form they come",
-    "in another file": "a helper in another file is given ctx, and a fix changes one file",
+    "in another file": "a helper in another file is given ctx and uses the attribute, or saves",
     "inherited": "forward or backward is inherited by a node or layer",
     "legacy style": "the instance style of old versions of PyTorch, which have no ctx",
     "may be a container": "by its name it is several things, and nothing shows which",
@@ -123,6 +123,7 @@ def outside(change: FileFix) -> str | None:
     """
     spans: list[Span] = [span for plan in change.fixed.applied for span in plan.scope]
     spans += [edit.span for plan in change.fixed.applied for edit in plan.edits]
+    spans += [edit.span for edit in change.fixed.lent]
     before = change.source.text.splitlines(keepends=True)
     after = change.fixed.text.splitlines(keepends=True)
     first = min(span.line for span in spans) - 1

@@ -133,6 +133,7 @@ class Session:
                 write=write,
                 ask=ask,
                 progress=progress,
+                within=self._scope.paths or ["."],
             )
 
     def standard_output(self, summary: Summary) -> bytes:

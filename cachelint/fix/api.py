@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from cachelint.config import Configs
 from cachelint.discover import Discovery
 from cachelint.examine import brief
-from cachelint.fix.apply import Ask, Fixed, Quit, fix_text
+from cachelint.fix.apply import Ask, Fixed, May, Quit, fix_text
 from cachelint.fix.edits import Plan, Refusal
 from cachelint.fix.remedies import fixable_codes
 from cachelint.index.project import Project
 from cachelint.model import FileError, Finding
 from cachelint.runner import engine_settings
 from cachelint.select import UNUSED_SUPPRESSION
-from cachelint.source import Source, SourceError, WriteRefused, decode, describe, read_bytes, write_back
+from cachelint.source import Source, SourceError, WriteRefused, decode, describe, encode, read_bytes, write_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,21 @@ class Summary:
     """What a run of fixes did."""
 
     files: list[FileFix] = field(default_factory=list)
+
+    def add(self, new: FileFix) -> None:
+        """Take a file in; of one that was changed before, for another file's sake or its own, the whole change."""
+        for number, old in enumerate(self.files):
+            if old.source.abspath == new.source.abspath and old.error is None and new.error is None:
+                fixed = Fixed(
+                    new.fixed.text,
+                    (*old.fixed.applied, *new.fixed.applied),
+                    (*old.fixed.refused, *new.fixed.refused),
+                    (*old.fixed.skipped, *new.fixed.skipped),
+                    lent=(*old.fixed.lent, *new.fixed.lent),
+                )
+                self.files[number] = FileFix(old.source, fixed)
+                return
+        self.files.append(new)
 
     @property
     def changed(self) -> list[FileFix]:
@@ -90,9 +105,11 @@ def fix_findings(
     write: bool = True,
     ask: Ask | None = None,
     progress: Callable[[int, int], None] | None = None,
+    within: Sequence[str] = (".",),
 ) -> Summary:
     """Fix what can be fixed of the findings of a run. Files are replaced one by one, each in one step, and only those
-    that did not change since they were read. With ``write`` off nothing is written. Raises ConfigError.
+    that did not change since they were read. With ``write`` off nothing is written. ``within`` are the files and
+    folders that may be changed, where the fix of a file needs a change in another one. Raises ConfigError.
     """
     overlay = overlay or {}
     codes = fixable_codes() | {UNUSED_SUPPRESSION}
@@ -123,6 +140,12 @@ def fix_findings(
         except SourceError:
             return None
 
+    folders = [os.path.normpath(os.path.join(cwd, name)) for name in within]
+
+    def may(path: str) -> bool:
+        inside = any(path == folder or path.startswith(os.path.join(folder, "")) for folder in folders)
+        return inside and not overlay
+
     for number, (path, own) in enumerate(sorted(by_path.items())):
         if progress is not None:
             progress(number, len(by_path))
@@ -133,15 +156,43 @@ def fix_findings(
             scope = found.scopes[place]
             projects[place] = Project(scope.root, list(scope.files), text, raw)
         try:
-            one = _fix_file(path, own, projects[place], configs, raw(path), unsafe, ask)
+            one = _fix_file(path, own, projects[place], configs, raw(path), unsafe, ask, may)
         except Quit:
             break
+        for other, new in one.fixed.elsewhere.items() if one.changed else ():
+            # A file on which this one relies comes first: for itself it means what it meant.
+            edits = tuple(e for plan in one.fixed.applied for o in plan.elsewhere if o.path == other for e in o.edits)
+            lent = _lent(other, Fixed(new, lent=edits), cwd, raw(other))
+            lent = _written(lent) if write else lent
+            summary.add(lent)
+            if lent.error is not None:
+                said = lent.error.message.removeprefix("not fixed: ")
+                why = f"not fixed: {lent.error.path} would have to change with it, which {said}"
+                one = FileFix(one.source, one.fixed, FileError(one.source.path, 1, why))
+                projects.pop(place)
+                break
+            cache[other] = encode(lent.source, new)
         if one.changed and write and path not in overlay:
             one = _written(one)
         if one.changed and path not in overlay and write:
             cache.pop(path, None)
-        summary.files.append(one)
+        summary.add(one)
     return summary
+
+
+def _lent(path: str, fixed: Fixed, cwd: str, data: bytes | None) -> FileFix:
+    """A file that another one's fix needs changed."""
+    shown = os.path.relpath(path, cwd).replace(os.sep, "/")
+    try:
+        source = decode(read_bytes(path) if data is None else data, shown, path)
+        encode(source, fixed.text)
+        return FileFix(source, fixed)
+    except WriteRefused as error:
+        return _failed(shown, path, FileError(shown, 1, f"not fixed: {error.message}"))
+    except OSError as error:
+        return _failed(shown, path, FileError(shown, 1, describe(error)))
+    except SourceError as error:
+        return _failed(shown, path, error.error)
 
 
 def _fix_file(
@@ -152,6 +203,7 @@ def _fix_file(
     data: bytes | None,
     unsafe: bool,
     ask: Ask | None,
+    may: May,
 ) -> FileFix:
     shown = findings[0].path
     try:
@@ -168,7 +220,7 @@ def _fix_file(
     settings = engine_settings(configs.of(path).settings)
     try:
         unused = [finding for finding in findings if finding.code == UNUSED_SUPPRESSION]
-        fixed = fix_text(source, project, settings, wanted=wanted, unsafe=unsafe, ask=ask, unused=unused)
+        fixed = fix_text(source, project, settings, wanted=wanted, unsafe=unsafe, ask=ask, unused=unused, may=may)
     except SyntaxError as error:
         return _left(source, f"cannot be parsed: {error.msg}", error.lineno or 1)
     except RecursionError:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cachelint import suppress
 from cachelint.checks import FileContext
 from cachelint.classify import relative
 from cachelint.engine import examine
-from cachelint.fix.edits import Plan, Refusal
+from cachelint.fix.edits import Edit, Plan, Refusal
 from cachelint.fix.remedies import plan_file
 from cachelint.fix.unset import left_unset
 from cachelint.index.module import ModuleInfo
@@ -34,6 +34,9 @@ Wanted = Callable[[Finding], bool]
 Ask = Callable[[Plan, str, str], bool]
 """Asked before a plan is carried out, with the text before and after it."""
 
+May = Callable[[str], bool]
+"""Whether another file, by its path, may be changed too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
@@ -43,6 +46,10 @@ class Fixed:
     applied: tuple[Plan, ...] = ()
     refused: tuple[Refusal, ...] = ()
     skipped: tuple[Plan, ...] = ()
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """The new texts of other files, on which the new text of this one relies."""
+    lent: tuple[Edit, ...] = ()
+    """The changes that were made for the sake of another file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +88,15 @@ def fix_text(
     unsafe: bool = False,
     ask: Ask | None = None,
     unused: Sequence[Finding] = (),
+    may: May = lambda path: False,
 ) -> Fixed:
     """Fix one file's text. ``wanted`` says which findings are asked for, ``ask`` is asked before each plan, ``unused``
-    are the reports of suppressions that do nothing.
+    are the reports of suppressions that do nothing. ``may`` says which other files may be changed: their new texts are
+    part of the outcome, and what ``project`` holds from then on.
 
     Raises SyntaxError when the text as it is does not parse. A :class:`Quit` from ``ask`` ends with what was accepted.
     """
-    state = _State(source, project, settings, wanted, unsafe, ask)
+    state = _State(source, project, settings, wanted, unsafe, ask, may)
     try:
         for _ in range(ROUNDS):
             if not state.round():
@@ -106,7 +115,9 @@ class _State:
     wanted: Wanted
     unsafe: bool
     ask: Ask | None
+    may: May
     text: str = ""
+    elsewhere: dict[str, str] = field(default_factory=dict)
     applied: list[Plan] = field(default_factory=list)
     barred: dict[tuple[str, str | None, str | None], Refusal] = field(default_factory=dict)
     refused: list[Refusal] = field(default_factory=list)
@@ -135,6 +146,9 @@ class _State:
                 self.refused.append(outcome)
             elif outcome.applicability is Applicability.UNSAFE and not self.unsafe:
                 self.skipped.append(outcome)
+            elif closed := [other.path for other in outcome.elsewhere if not self.may(other.path)]:
+                why = f"{relative(closed[0])} would have to change with it, and is not among the files to fix"
+                self.refused += [Refusal(finding, why, "in another file") for finding in outcome.findings]
             elif any(outcome.conflicts(other) for other in plans) or self.declined(outcome):
                 continue
             elif self.agreed(outcome):
@@ -216,26 +230,33 @@ class _State:
         from cachelint.fix.rewrite import CannotRewrite, rewrite
 
         mended = [f for plan in plans for f in plan.findings]
+        before = {other.path: self.text_of(other.path) for plan in plans for other in plan.elsewhere}
         try:
+            others = {
+                other.path: rewrite(before[other.path], other.edits) for plan in plans for other in plan.elsewhere
+            }
+            for path, new in others.items():
+                self.put(path, new)
             edits = [edit for plan in plans for edit in plan.edits]
             text = rewrite(self.text, edits, [claim for plan in plans for claim in plan.claims])
             after = look(self.source, text, self.project, self.settings)
             text, after = self.released(text, seen, after)
         except CannotRewrite as error:
-            self.restore()
+            self.restore(before)
             return str(error)
         except SyntaxError as error:
-            self.restore()
+            self.restore(before)
             return f"the fixed text would not parse: {error.msg}"
         except RecursionError:
-            self.restore()
+            self.restore(before)
             return "it is nested too deeply to be rewritten"
         # What is left unset says more than the finding that it gives rise to.
         why = left_unset(seen.file, after.file) or _worse(seen.findings, after.findings, mended)
         if why:
-            self.restore()
+            self.restore(before)
             return why
         self.text, self.now = text, after
+        self.elsewhere |= others
         return None
 
     def released(self, text: str, seen: _Look, after: _Look) -> tuple[str, _Look]:
@@ -254,8 +275,19 @@ class _State:
             after = look(self.source, text, self.project, self.settings)
         return text, after
 
-    def restore(self) -> None:
-        self.project.replace(ModuleInfo(self.source.abspath, self.text, self.project.dotted(self.source.abspath)))
+    def text_of(self, path: str) -> str:
+        module = self.project.module(path)
+        assert module is not None
+        return module.text
+
+    def put(self, path: str, text: str) -> None:
+        """Have the project see another text of a file."""
+        self.project.replace(ModuleInfo(path, text, self.project.dotted(path)))
+
+    def restore(self, others: Mapping[str, str]) -> None:
+        for path, text in others.items():
+            self.put(path, text)
+        self.put(self.source.abspath, self.text)
 
     def bar(self, plan: Plan, why: str) -> None:
         for finding in plan.findings:
@@ -269,6 +301,7 @@ class _State:
             (*self.dropped, *self.applied),
             tuple(self.refused),
             (*self.kept, *self.skipped),
+            self.elsewhere,
         )
 
 

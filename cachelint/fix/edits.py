@@ -1,4 +1,4 @@
-"""What a remedy answers: edits at places of one file, and what they mend.
+"""What a remedy answers: edits at places of a file, and what they mend.
 
 Everything here is data. Places are spans of the file's text: lines 1-based, columns 0-based in characters.
 """
@@ -178,6 +178,15 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Edits of another file of the project, which keep its meaning for whoever uses it: they are made before those of
+    the file itself, which rely on them."""
+
+    path: str
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """How to mend ``findings`` together. ``scope`` is the text whose meaning the edits rely on: two plans whose scopes
     overlap are carried out one after the other, the second planned anew."""
@@ -189,9 +198,12 @@ class Plan:
     scope: tuple[Span, ...] = ()
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
+    elsewhere: tuple[Elsewhere, ...] = ()
 
     def conflicts(self, other: Plan) -> bool:
         """Whether carrying out one may invalidate the other."""
+        if {one.path for one in self.elsewhere} & {one.path for one in other.elsewhere}:
+            return True
         mine = (*self.scope, *(edit.span for edit in self.edits))
         theirs = (*other.scope, *(edit.span for edit in other.edits))
         return any(a.overlaps(b) for a in mine for b in theirs)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cachelint.fix.edits import Claim, Edit, Plan, assigned
+from cachelint.fix.edits import Claim, Edit, Elsewhere, Plan, assigned
 from cachelint.fix.functions import containers, records
 from cachelint.fix.functions.backward import Reader
 from cachelint.fix.functions.containers import Shape
@@ -16,6 +16,7 @@ from cachelint.fix.functions.fields import CannotPlan, Field
 from cachelint.fix.functions.flow import plain_name
 from cachelint.fix.functions.forward import Placement, Site, Slot
 from cachelint.fix.functions.helpers import Helpers
+from cachelint.fix.functions.lent import Lending, Lent, reads_saved_only
 from cachelint.fix.functions.names import Kinds, import_of, imported, tensor_class
 from cachelint.fix.functions.recompute import Recompute
 from cachelint.fix.functions.records import Record
@@ -37,7 +38,7 @@ class Channel:
     fields: list[Field]
 
 
-class Assembly(Helpers, Recompute):
+class Assembly(Helpers, Lending, Recompute):
     """Plans one set of fields. Raises CannotPlan."""
 
     def __init__(self, family: Family, fields: list[Field]) -> None:
@@ -47,6 +48,8 @@ class Assembly(Helpers, Recompute):
         spec = family.scopes[0].context.analysis.unit.dialect
         self.read = spec.read_back[0] + ("()" if spec.name == "paddle" else "")
         self.handed: dict[int, tuple[Routine, list[ast.Call], list[str]]] = {}
+        self.lent: dict[int, list[tuple[ast.Call, Lent]]] = {}
+        """For the id of a backward, the calls of helpers that read what is saved."""
         self.sites = self.find_sites()
         self.channels = self.find_channels()
         self.by_mode: dict[str, str] = {}
@@ -71,6 +74,8 @@ class Assembly(Helpers, Recompute):
             edits += reader.finish()
         for name in sorted(self.imports):
             edits.append(import_of(self.family.file.module, name, self.family.routines[0].node, self.text))
+        own, others = self.lent_edits()
+        edits += own
         findings = tuple(f for item in self.fields for f in item.findings)
         scope = tuple(self.text.span(routine.node) for routine in self.family.routines)
         return Plan(
@@ -80,6 +85,7 @@ class Assembly(Helpers, Recompute):
             self.describe(slices),
             scope,
             tuple(self.claims()),
+            elsewhere=tuple(Elsewhere(path, tuple(changes)) for path, changes in others.items()),
         )
 
     def claims(self) -> Iterator[Claim]:
@@ -114,6 +120,7 @@ class Assembly(Helpers, Recompute):
             parts.append(f"move the tensors in {', '.join(boxes)} to {self.channels[0].api}")
         if derived:
             parts.append(f"recompute {', '.join(derived)} in backward from saved inputs")
+        parts += self.lent_words()
         for name, operator in self.by_mode.items():
             parts.append(f"not recomputed: `{name}`, as autocast may choose another dtype for `{operator}` in backward")
         text = "; ".join(parts)
@@ -164,7 +171,8 @@ class Assembly(Helpers, Recompute):
             for main in self.family.mains(role):
                 for routine in self.reading(main, fields):
                     if all(reader.routine is not routine for reader in readers):
-                        readers.append(Reader(routine, self.text))
+                        lent = [(call, found.parameter) for call, found in self.lent.get(id(routine), ())]
+                        readers.append(Reader(routine, self.text, lent=lent))
             if fields:
                 channels.append(Channel(api, readers, fields))
         read = {item.name for channel in channels for item in channel.fields}
@@ -182,6 +190,11 @@ class Assembly(Helpers, Recompute):
             for r in reach
             if any(u.kind == "saved" or (u.kind in ("load", "store", "delete") and u.field in names) for u in r.uses)
         ]
+        lent = [r for r in touching if r is not main and reads_saved_only(r, names)] if fields else []
+        for helper in lent:
+            self.lend(main, helper, reach)
+        if lent:
+            touching = [main, *(r for r in touching if r is not main and r not in lent)]
         if len(touching) > 1:
             for helper in touching:
                 if helper is not main:
@@ -246,6 +259,8 @@ class Assembly(Helpers, Recompute):
         lists: list[list[ast.expr]] = [
             u.node.args for s in self.sites for u in s.routine.of("save", channel.api) if isinstance(u.node, ast.Call)
         ]
+        if any(reader.lent for reader in channel.readers):
+            return True
         for reader in channel.readers:
             uses = reader.routine.of("saved")
             branches = any(not reader.flow.is_top(reader.flow.statement(use.node)) for use in uses)

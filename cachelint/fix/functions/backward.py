@@ -29,6 +29,8 @@ class Reader:
     whole: dict[str, str] = field(default_factory=dict)
     run: str | None = None
     """The field that is a run of tensors, if one is."""
+    lent: Sequence[tuple[ast.Call, str]] = ()
+    """Calls of helpers that are given what is saved, by which parameter."""
     chained: dict[ast.Assign, list[ast.expr]] = field(default_factory=dict)
 
     @property
@@ -157,6 +159,9 @@ class Reader:
         statements = [flow.statement(use.node) for use in uses]
         if not names and not self.lines:
             return
+        if self.lent:
+            self.hoist(names, front, read)
+            return
         if not uses:
             targets = [*names, "*_"] if saved_before and front else ["*_", *names] if saved_before else list(names)
             if len(targets) == 1 and targets[0].startswith("*") and targets[0] != "*_":
@@ -268,9 +273,15 @@ class Reader:
             parent = self.flow.parents.get(use.node)
             plain = isinstance(parent, ast.Subscript) and front is False and _literal_index(parent)
             self.edits.append(Replace(self.text.span(use.node), whole if plain else rest))
+        self.give(rest)
         single = f"{names[0]} = {whole}[{0 if front else -1}]"
         own = single if count == 1 else self.unpacking(names, mine)
         self.at_top((f"{whole} = {read}", own))
+
+    def give(self, rest: str) -> None:
+        """Hand helpers what is saved but for the part that is new."""
+        for call, parameter in self.lent:
+            self.edits.append(Extend(self.text.span(call), (f"{parameter}={rest}",)))
 
     def counted(self, names: Sequence[str], counts: Sequence[tuple[str, bool]], read: str, saved_before: bool) -> None:
         """Unpack several runs of tensors: in front of what else is saved, each as long as an attribute of ctx says.
@@ -294,10 +305,19 @@ class Reader:
             count = f"{receiver}.{attribute}"
             part, rest = f"{whole}[: {count}]", f"{whole}[{count} :]"
             part = f"list({part})" if as_list else part
-            lines.append(f"{whole} = {rest}" if run == "_" else f"{run}, {whole} = {part}, {rest}")
+            both = f"{run}, {whole} = {part}, {rest}"
+            if run == "_":
+                lines.append(f"{whole} = {rest}")
+            elif len(both) > WIDTH - 8:
+                lines += [f"{run} = {part}", f"{whole} = {rest}"]
+            else:
+                lines.append(both)
             self.lines = [line for line in self.lines if line != f"{run} = tuple({run})"]
-        if not uses:
-            lines[-1] = lines[-1].replace(f", {whole} = ", " = ", 1).rpartition(", ")[0] if runs[-1] != "_" else ""
+        self.give(whole)
+        if not uses and not self.lent:
+            last = lines.pop()
+            if last.startswith(f"{runs[-1]}, "):
+                lines.append(last.replace(f", {whole} = ", " = ", 1).rpartition(", ")[0])
         for use in uses:
             self.edits.append(Replace(self.text.span(use.node), whole))
         self.at_top([line for line in lines if line])

@@ -11,6 +11,7 @@ from cachelint.classify import relative
 from cachelint.fix.edits import Outcome, Refusal, Text
 from cachelint.fix.functions.assembly import Assembly
 from cachelint.fix.functions.fields import CannotPlan, Field, judge, outside_reader
+from cachelint.fix.functions.lent import touches
 from cachelint.fix.functions.scope import FORWARD, SETUP, Routine, Scope, with_default
 from cachelint.infer.values import UNKNOWN, Inst
 from cachelint.model import Finding
@@ -25,12 +26,16 @@ class Family:
     scopes: list[Scope]
     findings: dict[str, list[Finding]]
     routines: list[Routine] = field(default_factory=list)
+    foreign: list[Routine] = field(default_factory=list)
+    """Those in other files."""
 
     def __post_init__(self) -> None:
         seen: dict[int, Routine] = {}
         for scope in self.scopes:
             seen.update(scope.routines)
-        self.routines = sorted(seen.values(), key=lambda r: r.node.lineno)
+        own = self.file.module.path
+        self.routines = sorted((r for r in seen.values() if r.path == own), key=lambda r: r.node.lineno)
+        self.foreign = [routine for routine in seen.values() if routine.path != own]
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -58,6 +63,7 @@ class Family:
 
     def judged(self, name: str, findings: Sequence[Finding]) -> Field:
         """A field's facts. Raises CannotPlan."""
+        self.check_foreign(name)
         self.settle_defaults(name)
         item = judge(name, findings, self.scopes, self.routines)
         reader = outside_reader(name, self.file.project)
@@ -112,9 +118,12 @@ class Family:
     def check_whole(self) -> None:
         """Raise CannotPlan where something stands in the way of moving any field."""
         path = self.file.module.path
-        for routine in self.routines:
-            if routine.path != path:
-                raise CannotPlan(f"`{routine.name}` is in another file ({relative(routine.path)})", "in another file")
+        for routine in self.foreign:
+            if routine.main or routine.of("save"):
+                raise CannotPlan(
+                    f"`{routine.name}`, which saves, is in another file ({relative(routine.path)})", "in another file"
+                )
+        for routine in (*self.routines, *self.foreign):
             if routine.flow.generator:
                 raise CannotPlan(f"`{routine.name}` is a generator", "generator")
             for use in routine.of("escape"):
@@ -130,6 +139,13 @@ class Family:
                 if other != path and names & set(bases) and name not in names:
                     self.file.project.used.add(other)
                     raise CannotPlan(f"`{name}` in {relative(other)} derives from it", "derived elsewhere")
+
+    def check_foreign(self, name: str) -> None:
+        """Raise CannotPlan where a helper in another file uses the field itself."""
+        for routine in self.foreign:
+            if touches(routine, (name,)):
+                where = f"{relative(routine.path)}:{routine.node.lineno}"
+                raise CannotPlan(f"`{routine.name}` uses it in another file ({where})", "in another file", name)
 
     def check_direct_calls(self, names: set[str]) -> None:
         """Raise CannotPlan where code calls forward or backward with a ctx of its own, which need not know how to save."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from cachelint.checks import FileContext, TypeContext
 from cachelint.fix.edits import Outcome, Refusal, Text
 from cachelint.fix.functions.family import Family
+from cachelint.fix.functions.lent import reads_saved_only
 from cachelint.fix.functions.scope import Routine, Scope, scope_of
 from cachelint.model import Finding
 
@@ -44,7 +45,8 @@ def plan(file: FileContext, findings: Sequence[Finding]) -> Iterator[Outcome]:
         wanted[id(context)] = own
     if not any(wanted.values()):
         return
-    for group in _families(contexts):
+    fields = frozenset(name for own in wanted.values() for name in own)
+    for group in _families(contexts, fields):
         merged: dict[str, list[Finding]] = {}
         for scope in group:
             for name, found in wanted[id(scope.context)].items():
@@ -53,13 +55,18 @@ def plan(file: FileContext, findings: Sequence[Finding]) -> Iterator[Outcome]:
             yield from Family(file, Text(file.module.text), group, merged).outcomes()
 
 
-def _families(contexts: Sequence[TypeContext]) -> list[list[Scope]]:
-    """The types of a file, those that share a function together."""
+def _families(contexts: Sequence[TypeContext], fields: frozenset[str]) -> list[list[Scope]]:
+    """The types of a file, those that share a function together: but for one that only reads what is saved."""
     known: dict[int, Routine] = {}
     groups: list[list[Scope]] = []
+
+    def related(one: Scope, other: Scope) -> bool:
+        shared = one.routines.keys() & other.routines.keys()
+        return any(not reads_saved_only(one.routines[key], fields) for key in shared)
+
     for context in contexts:
         scope = scope_of(context, known)
-        mine = [group for group in groups if any(s.routines.keys() & scope.routines.keys() for s in group)]
+        mine = [group for group in groups if any(related(scope, other) for other in group)]
         groups = [group for group in groups if group not in mine]
         groups.append([*(s for group in mine for s in group), scope])
     return groups
