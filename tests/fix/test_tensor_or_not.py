@@ -68,6 +68,10 @@ CASES: dict[str, Case] = {
     "a forward with the factor": ("two_forwards_one_factor", "Scaled", norm, lambda: (x(),)),
     "no object": ("tensor_or_object", "Masked", norm, lambda: (x(), x(1).detach())),
     "a list": ("mixed_list", "Fn", norm, lambda: (x(), x(1), 3)),
+    "copies": ("offloaded", "Offloaded", norm, lambda: (scaled, True, x(), 2.0, x(1).detach(), None)),
+    "no copies": ("offloaded", "Offloaded", norm, lambda: (scaled, False, x(), 2.0, x(1), None)),
+    "taken and cleared": ("taken_and_cleared", "Taken", norm, lambda: (x(), x(1).detach(), False)),
+    "not cleared": ("taken_and_cleared", "Taken", norm, lambda: (x(), x(1).detach(), True)),
 }
 
 

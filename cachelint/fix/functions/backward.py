@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cachelint.fix.edits import WIDTH, After, Before, Edit, Extend, Replace, Rewrite, Span, Text, laid_out
-from cachelint.fix.functions.fields import CannotPlan
+from cachelint.fix.functions.fields import CannotPlan, changed_line
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import Routine, Use
 from cachelint.index.walk import walk
@@ -103,17 +103,18 @@ class Reader:
         flow = self.flow
         loads = self.routine.of("load", name)
         self.loads += [use.node for use in loads]
+        self.check_kept(name)
         for use in loads:
             parent = flow.parents.get(use.node)
             if isinstance(parent, ast.AugAssign) and parent.target is use.node:
                 continue  # `ctx.x += g` is among the stores too; `g += ctx.x` is not
             self.edits.append(Replace(self.text.span(use.node), code))
-        last = max(((use.node.lineno, use.node.col_offset) for use in loads), default=(0, 0))
         for use in self.routine.of("store", name):
             statement = flow.statement(use.node)
             if _is_cleanup(statement, use.node):
-                later = last > (use.node.lineno, use.node.col_offset)
-                if later and not _other_arm(flow, statement, [load.node for load in loads]):
+                # `x, ctx.x = ctx.x, None` reads first.
+                later = [load.node for load in loads if flow.statement(load.node) is not statement]
+                if not _other_arm(flow, statement, later):
                     raise CannotPlan(
                         f"backward clears it and reads it again (line {use.node.lineno})", "read after clean-up", name
                     )
@@ -127,12 +128,24 @@ class Reader:
             else:
                 self.edits.append(Replace(self.text.span(use.node), code))
         for use in self.routine.of("delete", name):
-            later = last > (use.node.lineno, use.node.col_offset)
-            if later and not _other_arm(flow, flow.statement(use.node), [load.node for load in loads]):
+            if not _other_arm(flow, flow.statement(use.node), [load.node for load in loads]):
                 raise CannotPlan(
                     f"backward deletes it and reads it again (line {use.node.lineno})", "read after clean-up", name
                 )
             self.clear(flow.statement(use.node), use.node)
+
+    def check_kept(self, name: str) -> None:
+        """Raise CannotPlan where clearing a field is what stops a second backward from using what the first changed."""
+        stores = [use.node for use in self.routine.of("store", name)]
+        cleared = any(_is_cleanup(self.flow.statement(node), node) for node in stores)
+        line = changed_line(name, self.routine) if cleared or self.routine.of("delete", name) else 0
+        if line:
+            raise CannotPlan(
+                f"backward changes it in place (line {line}) and clears it, so that a second backward stops; saved, it "
+                "would be there again",
+                "changed in backward",
+                name,
+            )
 
     def clear(self, statement: ast.stmt, node: ast.expr) -> None:
         """Take ``ctx.f = None`` or ``del ctx.f`` out; ``ctx.f = ctx.g = None`` and ``del ctx.f, x`` keep the rest."""

@@ -116,13 +116,16 @@ def judge(name: str, findings: Sequence[Finding], scopes: Sequence[Scope], routi
 def _check_foreign(name: str, value: Value, scopes: Sequence[Scope]) -> None:
     """Refuse what code uses by attributes that tensors don't have: hooks would give back an object without them."""
     roots = set(value.roots)
-    if isinstance(value.ref, Seq):
-        roots.update(*(item.roots for item in value.ref.each()))
+    parts = value.ref.each() if isinstance(value.ref, Seq) else [value]
+    roots.update(*(part.roots for part in parts))
+    # What surely is a tensor has no methods of containers: these belong to what it was taken out of.
+    sure = all(part.kinds & DEVICE and not part.kinds & ~(DEVICE | NONE) and part.sure == HIGH for part in parts)
+    harmless = _SPARSE | (_CONTAINER | {f"{name}()" for name in _CONTAINER} if sure else set())
     for scope in scopes:
         symbols = scope.context.analysis.machine.symbols
         for root in roots:
             symbol = symbols.get(root.removeprefix("p:")) if root.startswith("p:") else None
-            foreign = symbol.foreign - _SPARSE if symbol is not None else None
+            foreign = symbol.foreign - harmless if symbol is not None else None
             if foreign:
                 raise CannotPlan(
                     f"`.{min(foreign)}` is used of it, which saved-tensor hooks do not bring back",
@@ -142,7 +145,7 @@ def _check_accumulator(name: str, value: Value, routines: Sequence[Routine]) -> 
     for routine in routines:
         flow = routine.flow
         if routine.roles & {BACKWARD, JVP}:
-            line = _changed_line(name, routine) if any(root.startswith("p:") for root in value.roots) else 0
+            line = changed_line(name, routine) if any(root.startswith("p:") for root in value.roots) else 0
             if line:
                 raise CannotPlan(
                     f"backward changes the input in place (line {line}), and the version check would stop the next one",
@@ -203,15 +206,14 @@ def _value_of(flow: Flow, bound: ast.AST) -> ast.AST:
     return bound
 
 
-def _changed_line(name: str, routine: Routine) -> int:
+def changed_line(name: str, routine: Routine) -> int:
     """The line on which a backward changes a field in place, 0 where it does not."""
     flow = routine.flow
     nodes: list[ast.expr] = [use.node for use in routine.of("load", name)]
     for node in list(nodes):
-        parent = flow.parents.get(node)
-        if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
-            if len(flow.bindings.get(parent.targets[0].id, ())) == 1:
-                nodes += flow.loads(parent.targets[0].id)
+        target = _bound_to(flow, node)
+        if target is not None and len(flow.bindings.get(target.id, ())) == 1:
+            nodes += flow.loads(target.id)
     table = operators()
     for node in nodes:
         parent = flow.parents.get(node)
@@ -228,6 +230,21 @@ def _changed_line(name: str, routine: Routine) -> int:
             if in_place and parent.attr not in table.not_inplace:
                 return node.lineno
     return 0
+
+
+def _bound_to(flow: Flow, node: ast.expr) -> ast.Name | None:
+    """The name that an assignment gives exactly this value: ``a = x``, or ``a, b = x, y``."""
+    parent = flow.parents.get(node)
+    target: ast.expr | None = None
+    if isinstance(parent, ast.Tuple):
+        above = flow.parents.get(parent)
+        if isinstance(above, ast.Assign) and above.value is parent and isinstance(above.targets[0], ast.Tuple):
+            targets = above.targets[0].elts
+            if len(targets) == len(parent.elts) and not any(isinstance(t, ast.Starred) for t in targets):
+                target = targets[parent.elts.index(node)]
+    elif isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1:
+        target = parent.targets[0]
+    return target if isinstance(target, ast.Name) else None
 
 
 _LOOSE = frozenset(("star", "item", "kwarg", "result", "attr", "self"))
