@@ -87,6 +87,7 @@ class Calls(Library):
                 kwargs.update({str(k): v for k, v in value.ref.keys.items()})
             else:
                 star = True
+        self.forget()
         if id(node) in self.call_hook:
             self.call_hook[id(node)].append((list(args), dict(kwargs)))
             if not self.frame.loops and all(self.call_hook.values()):

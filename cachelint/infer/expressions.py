@@ -412,6 +412,10 @@ class Expressions:
                     return isinstance(test.ops[0], ast.Is)
                 if value is not None and isinstance(value.ref, Seq) and not value.kinds & (NONE | UNKNOWN):
                     return isinstance(test.ops[0], ast.IsNot)
+        if isinstance(test, ast.Call) and test.args and isinstance(test.args[0], ast.Name) and _asks_for_tensor(test):
+            value = self.frame.env.get(test.args[0].id)
+            if value is not None and value.kinds == DEVICE and value.sure == HIGH and value.ref is None:
+                return True
         return None
 
     def truth(self: Machine, value: Value, node: ast.AST) -> None:  # type: ignore[misc]
@@ -496,6 +500,9 @@ class Expressions:
                     value, side, WEAK, node, "its type is tested for a " + ("tensor" if side == DEVICE else "number")
                 )
                 self.rebind(target, replace(value, kinds=side, sure=HIGH, tags=value.tags | _TESTED))
+            elif side == DEVICE and value.kinds & DEVICE:
+                held = value.kinds & HOST and isinstance(value.ref, (Seq, Inst))  # by what it is where it is no tensor
+                self.rebind(target, replace(value, kinds=side, ref=None if held else value.ref, sure=HIGH))
             elif value.kinds & side:
                 self.rebind(target, replace(value, kinds=side))
             else:
@@ -513,14 +520,27 @@ class Expressions:
             base = self.frame.env.get(target.value.id)
             if base is not None and isinstance(base.ref, Recv):
                 return self.log.attrs.get(target.attr)
+            if base is not None and isinstance(base.ref, Inst):
+                known = self.frame.env.get(f"{target.value.id}.{target.attr}")
+                return known or self.attribute(base, target.attr, target)
         return None
 
     def rebind(self: Machine, target: ast.expr, value: Value) -> None:  # type: ignore[misc]
         """Put a narrowed value where :meth:`peek` found it."""
         if isinstance(target, ast.Name):
             self.frame.env[target.id] = value
-        elif isinstance(target, ast.Attribute):
-            self.log.attrs[target.attr] = value
+        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+            base = self.frame.env.get(target.value.id)
+            if base is not None and isinstance(base.ref, Recv):
+                self.log.attrs[target.attr] = value
+            elif base is not None and isinstance(base.ref, Inst):
+                self.frame.env[f"{target.value.id}.{target.attr}"] = value
+                self.frame.told = True
+
+    def forget(self: Machine) -> None:  # type: ignore[misc]
+        """Give up what tests told of the attributes of objects: code has run that may have set them."""
+        if self.frame.told:
+            self.frame.env = {name: value for name, value in self.frame.env.items() if "." not in name}
 
     def guard_fields(self: Machine, test: ast.expr) -> list[str]:  # type: ignore[misc]
         """Receiver fields that a test reads."""
@@ -536,6 +556,10 @@ class Expressions:
     # -- attributes ----------------------------------------------------------------------------------------------------
 
     def ev_attribute(self: Machine, node: ast.Attribute) -> Value:  # type: ignore[misc]
+        if self.frame.told and isinstance(node.value, ast.Name):
+            known = self.frame.env.get(f"{node.value.id}.{node.attr}")
+            if known is not None:
+                return known
         return self.attribute(self.eval(node.value), node.attr, node)
 
     def attribute(self: Machine, base: Value, name: str, node: ast.AST) -> Value:  # type: ignore[misc]
@@ -904,6 +928,12 @@ _TESTED = frozenset(("tested",))
 _DATA = frozenset(("data",))
 _FOREIGN = frozenset(("foreign",))
 _TAINTS = frozenset(("child",))
+
+
+def _asks_for_tensor(test: ast.Call) -> bool:
+    """``torch.is_tensor(x)`` or ``isinstance(x, torch.Tensor)``."""
+    name = last_name(test.func)
+    return name == "is_tensor" or (name == "isinstance" and len(test.args) == 2 and last_name(test.args[1]) == "Tensor")
 
 
 def _source(node: ast.expr) -> str:

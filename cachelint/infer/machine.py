@@ -75,6 +75,8 @@ class Frame:
     generator: bool = False
     globals: set[str] = field(default_factory=set)
     node: ast.AST | None = None
+    told: bool = False
+    """Whether ``env`` holds, as ``name.attribute``, what a test has shown of an object's attribute."""
 
 
 class Machine(Expressions, Calls, Places):
@@ -455,6 +457,8 @@ class Machine(Expressions, Calls, Places):
 
     def assign(self, target: ast.expr, value: Value, node: ast.AST, augmented: bool = False) -> None:
         """Bind ``value`` to a target of any form."""
+        if isinstance(target, (ast.Name, ast.Attribute)):
+            self.forget_of(target)
         if isinstance(target, ast.Name):
             if target.id in self.frame.globals:
                 self.log.stores.append(self.outside(target.id, target, value))
@@ -474,6 +478,15 @@ class Machine(Expressions, Calls, Places):
             self.set_item(base, key, value, target)
         elif isinstance(target, ast.Starred):
             self.assign(target.value, value, node)
+
+    def forget_of(self, target: ast.Name | ast.Attribute) -> None:
+        """Give up what a test told of the attributes of a name that is bound anew, or of an attribute that is set."""
+        if self.frame.told:
+            head = f"{target.id}." if isinstance(target, ast.Name) else ""
+            tail = f".{target.attr}" if isinstance(target, ast.Attribute) else ""
+            for name in [name for name in self.frame.env if "." in name]:
+                if name.startswith(head) and name.endswith(tail):
+                    del self.frame.env[name]
 
     def unpack(self, target: ast.Tuple | ast.List, value: Value, node: ast.AST) -> None:
         """Tuple assignment, starred targets included."""
@@ -921,14 +934,18 @@ def _merge(mine: dict[str, Value], other: dict[str, Value], missing: str | None)
     result = dict(mine)
     for name, value in other.items():
         own = mine.get(name)
+        if own is None and missing is None and "." in name:
+            continue  # what a test showed on one path only
         if own is None:
             result[name] = value if missing is None else value.tagged(missing)
         elif own is not value:
             result[name] = join(own, value)
-    if missing is not None:
-        for name, value in mine.items():
-            if name not in other:
+    for name, value in mine.items():
+        if name not in other:
+            if missing is not None:
                 result[name] = value.tagged(missing)
+            elif "." in name:
+                del result[name]
     return result
 
 
