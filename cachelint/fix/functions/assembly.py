@@ -17,7 +17,8 @@ from cachelint.fix.functions.flow import plain_name
 from cachelint.fix.functions.forward import Placement, Site, Slot
 from cachelint.fix.functions.helpers import Helpers
 from cachelint.fix.functions.lent import Lending, Lent, reads_saved_only
-from cachelint.fix.functions.names import Kinds, import_of, imported, tensor_class
+from cachelint.fix.functions.names import Kinds, import_of
+from cachelint.fix.functions.naming import Naming
 from cachelint.fix.functions.recompute import Recompute
 from cachelint.fix.functions.records import Record
 from cachelint.fix.functions.scope import BACKWARD, FORWARD, JVP, SETUP, Routine, with_default
@@ -38,7 +39,7 @@ class Channel:
     fields: list[Field]
 
 
-class Assembly(Helpers, Lending, Recompute):
+class Assembly(Helpers, Lending, Naming, Recompute):
     """Plans one set of fields. Raises CannotPlan."""
 
     def __init__(self, family: Family, fields: list[Field]) -> None:
@@ -361,53 +362,6 @@ class Assembly(Helpers, Lending, Recompute):
                 slots = own
         self.fronts = front
         return slots
-
-    def tensor_class(self, site: Site) -> str:
-        """The code for the class of tensors in a forward. Raises CannotPlan."""
-        library = "paddle" if self.read.endswith("()") else "torch"
-        found = tensor_class(self.family.file, site.routine.flow, library)
-        if found is not None:
-            return found
-        if library in site.routine.flow.used or self.family.file.project.resolve(self.family.file.module, library):
-            raise CannotPlan(f"`{library}` means something else in {site.routine.name}", "name taken")
-        self.imports.add(library)
-        return f"{library}.Tensor"
-
-    def reserve_names(self, moved: Sequence[Field]) -> None:
-        """Keep the names that the new code reads from being given to locals. Raises CannotPlan where one of them means
-        something else."""
-        told_apart = any(item.split or (item.name in self.shapes and self.shapes[item.name].mixed) for item in moved)
-        if told_apart:
-            self.check_builtins()
-        for site in self.sites:
-            if told_apart:
-                site.taken.add(self.tensor_class(site).partition(".")[0])
-            if self.records:
-                name = self.function(site, "dataclasses", "replace").partition(".")[0]
-                site.taken.add(name)
-                for reader in self.readers():
-                    reader.taken.add(name)
-
-    def check_builtins(self) -> None:
-        """Raise CannotPlan where a builtin that the new code calls means something else."""
-        flows = [*(site.flow for site in self.sites), *(reader.flow for reader in self.readers())]
-        project, module = self.family.file.project, self.family.file.module
-        for name in ("isinstance", "tuple", "list", "zip", "len"):
-            own = any(name in flow.parameters or name in flow.bindings for flow in flows)
-            if own or project.resolve(module, name) is not None:
-                raise CannotPlan(f"`{name}` means something else in this file", "name taken")
-
-    def function(self, site: Site, module: str, name: str) -> str:
-        """The code for a function of the standard library, in forward and in backward. Raises CannotPlan."""
-        flows = [site.flow, *(reader.flow for reader in self.readers())]
-        found = {imported(self.family.file, flow, f"{module}.{name}", module) for flow in flows}
-        if len(found) == 1 and None not in found:
-            return str(found.pop())
-        used = any(module in flow.used for flow in flows)
-        if used or found != {None} or self.family.file.project.resolve(self.family.file.module, module):
-            raise CannotPlan(f"`{module}` means something else in {site.routine.name}", "name taken")
-        self.imports.add(module)
-        return f"{module}.{name}"
 
     def put_back(self, reader: Reader, record: Record, bound: dict[str, str]) -> list[str]:
         """Write the backward side of an object; the names to unpack its tensors to."""

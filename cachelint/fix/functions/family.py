@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,9 +11,10 @@ from cachelint.checks import FileContext
 from cachelint.classify import relative
 from cachelint.fix.edits import Outcome, Refusal, Text
 from cachelint.fix.functions.assembly import Assembly
-from cachelint.fix.functions.fields import CannotPlan, Field, judge, outside_reader
+from cachelint.fix.functions.fields import CannotPlan, Field, judge
 from cachelint.fix.functions.lent import touches
 from cachelint.fix.functions.scope import FORWARD, SETUP, Routine, Scope, with_default
+from cachelint.index.project import Project
 from cachelint.infer.values import UNKNOWN, Inst
 from cachelint.model import Finding
 
@@ -197,3 +199,27 @@ def _calls(call: ast.Call, name: str) -> bool:
 def _refused(findings: Sequence[Finding], error: CannotPlan) -> Iterator[Refusal]:
     for finding in findings:
         yield Refusal(finding, error.reason, error.kind)
+
+
+_READ = re.compile(rb"grad_fn\s*\.\s*(\w+)|getattr\([^()\n]*grad_fn\s*,\s*[\"'](\w+)[\"']")
+_NEXT = re.compile(rb"next_functions[^\n]*")
+_OF_AN_ITEM = re.compile(rb"\]\s*\.\s*(\w+)")
+
+
+def outside_reader(name: str, project: Project) -> tuple[str, int] | None:
+    """Code that reads the attribute off the graph: ``y.grad_fn.name``. Its file and line."""
+    return project.once("read off the graph", lambda: _off_the_graph(project)).get(name)
+
+
+def _off_the_graph(project: Project) -> dict[str, tuple[str, int]]:
+    """Every attribute that code of the project reads off the graph, with the first place that does."""
+    found: dict[str, tuple[str, int]] = {}
+    for path in project.mentioning(b"grad_fn", b"next_functions"):
+        raw = project.raw(path)
+        reads = [*_READ.finditer(raw)]
+        for line in _NEXT.finditer(raw):
+            reads += _OF_AN_ITEM.finditer(raw, line.start(), line.end())
+        for match in sorted(reads, key=lambda match: match.start()):
+            word = match[match.lastindex or 0].decode("utf-8", "replace")
+            found.setdefault(word, (path, raw.count(b"\n", 0, match.start()) + 1))
+    return found

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import BACKWARD, JVP, Routine, Scope, Use
-from cachelint.index.project import Project
 from cachelint.index.walk import walk
 from cachelint.infer.optable import operators
 from cachelint.infer.values import DEVICE, HIGH, HOST, LOW, NONE, UNKNOWN, Inst, Seq, Value, join
@@ -490,30 +489,6 @@ def _is_plain_test(call: ast.Call) -> bool:
     kinds = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
     names = {k.attr if isinstance(k, ast.Attribute) else k.id if isinstance(k, ast.Name) else "" for k in kinds}
     return names <= {"Tensor", "list", "tuple", "dict"}
-
-
-_READ = re.compile(rb"grad_fn\s*\.\s*(\w+)|getattr\([^()\n]*grad_fn\s*,\s*[\"'](\w+)[\"']")
-_NEXT = re.compile(rb"next_functions[^\n]*")
-_OF_AN_ITEM = re.compile(rb"\]\s*\.\s*(\w+)")
-
-
-def outside_reader(name: str, project: Project) -> tuple[str, int] | None:
-    """Code that reads the attribute off the graph: ``y.grad_fn.name``. Its file and line."""
-    return project.once("read off the graph", lambda: _off_the_graph(project)).get(name)
-
-
-def _off_the_graph(project: Project) -> dict[str, tuple[str, int]]:
-    """Every attribute that code of the project reads off the graph, with the first place that does."""
-    found: dict[str, tuple[str, int]] = {}
-    for path in project.mentioning(b"grad_fn", b"next_functions"):
-        raw = project.raw(path)
-        reads = [*_READ.finditer(raw)]
-        for line in _NEXT.finditer(raw):
-            reads += _OF_AN_ITEM.finditer(raw, line.start(), line.end())
-        for match in sorted(reads, key=lambda match: match.start()):
-            word = match[match.lastindex or 0].decode("utf-8", "replace")
-            found.setdefault(word, (path, raw.count(b"\n", 0, match.start()) + 1))
-    return found
 
 
 def tensor_only(value: Value) -> bool:
