@@ -64,6 +64,7 @@ MEANINGS = {
     "saved in two functions": "two functions save tensors for the same backward",
     "self escapes": "a node or layer hands itself to other code",
     "set on some paths": "a node sets it on some paths only",
+    "shared container": "a container of the module or of another object, which may change before backward",
     "side channel": "it travels outside ctx",
     "tabs": "a layer in a file that is indented with tabs",
     "tested for": "code asks whether the attribute is there, or is None",

@@ -236,6 +236,12 @@ class Assembly(Helpers, Lending, Naming, Recompute):
                     raise CannotPlan("both backward and jvp read the container", "container in jvp", item.name)
                 site = self.sites[0]
                 kinds = Kinds(self.family.file.project, self.family.file.module, site.flow)
+                if any(kinds.live(pair.value, site.routine.receiver) for pair in site.pairs(item.name)):
+                    raise CannotPlan(
+                        "it is a container that lies in another object, which may change it before backward",
+                        "shared container",
+                        item.name,
+                    )
                 shape = containers.shape_of(item, site, kinds.of)
                 if shape.mixed:
                     self.check_rebuilt(item)

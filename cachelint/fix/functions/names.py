@@ -124,6 +124,30 @@ class Kinds:
         kinds = {inside.of(item.value, depth + 1) for item in inside.flow.returns}
         return kinds.pop() if len(kinds) == 1 else ""
 
+    def is_local(self, name: str) -> bool:
+        """Whether the function binds a name."""
+        return name in self.flow.parameters or name in self.flow.bindings
+
+    def live(self, node: ast.expr | None, receiver: str, depth: int = 0) -> bool:
+        """Whether an expression may give what lies in an object: it may change before it is read again."""
+        if depth > 6:
+            return False
+        if isinstance(node, ast.Attribute):
+            return not (isinstance(node.value, ast.Name) and node.value.id == receiver)
+        if isinstance(node, ast.IfExp):
+            return any(self.live(arm, receiver, depth + 1) for arm in (node.body, node.orelse))
+        if isinstance(node, ast.Name):
+            parents = [self.flow.parents.get(bound) for bound in self.flow.bindings.get(node.id, ())]
+            values = [p.value for p in parents if isinstance(p, (ast.Assign, ast.AnnAssign)) and p.value is not node]
+            return any(self.live(value, receiver, depth + 1) for value in values)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not self.is_local(node.func.id):
+            found = self.project.resolve(self.module, node.func.id)
+            if found is not None and isinstance(found.binding, ast.FunctionDef) and found.module is not None:
+                inside = Kinds(self.project, found.module, Flow(found.binding))
+                values = [item.value for item in inside.flow.returns]
+                return bool(values) and all(inside.live(value, "", depth + 1) for value in values)
+        return False
+
     def name(self, name: str, depth: int) -> str:
         """What a local is, whatever path bound it."""
         spec = self.flow.node.args
