@@ -447,9 +447,14 @@ def _check_identity(load: Use, routine: Routine, name: str, record: bool) -> Non
                 or isinstance(parent.ctx, ast.Store)
                 or not (known or in_place or container_method or record)
             ):
+                sets = not isinstance(parent.ctx, ast.Load)
                 raise CannotPlan(
-                    f"backward uses `{parent.attr}` of the object itself (line {node.lineno}), which saved-tensor hooks do "
-                    "not bring back",
+                    f"backward {'sets' if sets else 'uses'} `{parent.attr}` of the object itself (line {node.lineno}), "
+                    + (
+                        "and saved-tensor hooks bring back another"
+                        if sets
+                        else "which saved-tensor hooks do not bring back"
+                    ),
                     "object identity",
                     name,
                 )
