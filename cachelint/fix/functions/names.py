@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from cachelint.checks import FileContext
 from cachelint.fix.edits import After, Before, Edit, Text
 from cachelint.fix.functions.flow import Flow
-from cachelint.index.module import FunctionNode, ModuleInfo
-from cachelint.index.project import Project
+from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo
+from cachelint.index.project import Project, Resolved
 
 
 def tensor_class(file: FileContext, flow: Flow, library: str) -> str | None:
@@ -28,13 +28,27 @@ def imported(file: FileContext, flow: Flow, wanted: str, library: str) -> str | 
             if name in flow.parameters or name in flow.bindings:
                 continue
             found = file.project.resolve(file.module, name)
-            if found is None or found.binding is not None or found.module is not None:
+            if found is None:
+                continue
+            if found.module is not None and _of(found, library):  # the project is the library
+                if found.binding is None:
+                    return f"{name}.{wanted.rpartition('.')[2]}"
+                if isinstance(found.binding, ClassInfo) and found.binding.qualname == wanted.rpartition(".")[2]:
+                    return name
+            if found.binding is not None or found.module is not None:
                 continue
             if found.dotted == wanted:
                 return name
             if found.dotted == library:
                 return f"{name}.{wanted.rpartition('.')[2]}"
     return None
+
+
+def _of(found: Resolved, library: str) -> bool:
+    """Whether a name is the project's own package of the library's name, or a class in it."""
+    assert found.module is not None
+    own = found.module.name
+    return own == library if found.binding is None else own.partition(".")[0] == library
 
 
 def _imports(module: ModuleInfo) -> Iterator[ast.Import | ast.ImportFrom]:
