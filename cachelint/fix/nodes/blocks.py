@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cachelint.fix.functions.flow import Flow
-from cachelint.index.walk import walk
+from cachelint.index.walk import last_name, walk
 
 Library = Callable[[ast.expr], str | None]
 """The dotted name of what an expression means in a library."""
@@ -20,6 +20,27 @@ _CHANGING = frozenset(
     "setfield setflags byteswap".split()
 )
 """Methods that change a container or an array."""
+_INPUTS = {
+    # Functions by name and how many arguments come before ``out``.
+    **dict.fromkeys(
+        "exp exp2 expm1 log log2 log10 log1p sqrt square cbrt abs absolute fabs negative positive sign sin cos tan tanh "
+        "sinh cosh arcsin arccos arctan arcsinh arccosh arctanh floor ceil rint trunc reciprocal isnan isinf isfinite "
+        "logical_not invert bitwise_not conj conjugate deg2rad rad2deg signbit".split(),
+        1,
+    ),
+    **dict.fromkeys(
+        "add subtract multiply divide true_divide floor_divide power float_power maximum minimum fmax fmin mod "
+        "remainder fmod arctan2 hypot logaddexp logaddexp2 copysign nextafter ldexp greater greater_equal less "
+        "less_equal equal not_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor left_shift "
+        "right_shift heaviside matmul dot max min amax amin argmax argmin any all round around concatenate choose".split(),
+        2,
+    ),
+    **dict.fromkeys("clip sum mean prod std var cumsum cumprod nansum nanmean take compress".split(), 3),
+}
+_OF_ARRAYS = frozenset(
+    "clip sum mean prod std var cumsum cumprod take compress max min argmax argmin any all round dot choose".split()
+)
+"""Those that arrays have as methods, too, with one argument less."""
 _FILL = frozenset(("numpy.fill_diagonal", "numpy.copyto", "numpy.put", "numpy.place", "numpy.putmask"))
 
 
@@ -42,12 +63,14 @@ class Blocks:
         library: Library,
         is_inplace: Callable[[str], bool],
         followed: Callable[[ast.expr], bool],
+        writes: Callable[[ast.expr], bool] = lambda func: False,
     ) -> None:
         self.flow = flow
         self.receiver = receiver
         self.library = library
         self.is_inplace = is_inplace
         self.followed = followed
+        self.writes = writes
         self.where: dict[ast.stmt, Stand] = {}
         self._place(flow.node.body, flow.node)
         self._binds: dict[ast.stmt, frozenset[str]] = {}
@@ -111,6 +134,9 @@ class Blocks:
                 yield from (self.key(arg) for arg in call.args)
         if isinstance(node, ast.Call):
             yield from (self.root(k.value) for k in node.keywords if k.arg == "out")
+            yield from (self.root(arg) for arg in outputs(node, self.library(node.func) is None))
+            if self.writes(node.func):
+                yield from (self.root(arg) for arg in (*node.args, *(k.value for k in node.keywords)))
             if isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
                 yield self.root(node.func.value)
             dotted = self.library(node.func) or ""
@@ -144,6 +170,21 @@ class Blocks:
             assert isinstance(owner, ast.stmt)
             current = owner
         return self.where[current].index
+
+
+def outputs(call: ast.Call, method: bool) -> list[ast.expr]:
+    """The arrays that a call is to write into which are given by their place: ``xp.exp(x, y)``, ``x.clip(0, 1, y)``."""
+    name = last_name(call.func)
+    count = _INPUTS.get(name)
+    if count is None:
+        return []
+    if method and isinstance(call.func, ast.Attribute):
+        if name not in _OF_ARRAYS:
+            return []
+        count -= 1
+    elif method and name in _OF_ARRAYS | {"abs"}:
+        return []  # a builtin, or a function of the program's own
+    return [arg for arg in call.args[count:] if not isinstance(arg, ast.Constant)]
 
 
 def blocks_of(statement: ast.stmt) -> list[list[ast.stmt]]:

@@ -261,7 +261,7 @@ class Deriver:
             fixed=frozenset(fixed),
             before={name: kind for name, kind in before.items() if kind != "odd"},
         )
-        found.blocks = Blocks(flow, side.method.receiver, found.library, in_place, found.followed)
+        found.blocks = Blocks(flow, side.method.receiver, found.library, in_place, found.followed, found.writes)
         found.memory = Memory(
             found.blocks, self.mutations, side.inputs, lambda func: self.harmless(func, found), found.is_module
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.slices import NoSlice
-from cachelint.fix.nodes.blocks import Blocks
+from cachelint.fix.nodes.blocks import Blocks, outputs
 from cachelint.fix.nodes.memory import is_array_module, shared
 from cachelint.index.module import FunctionNode, ModuleInfo
 from cachelint.index.project import Project
@@ -142,6 +142,8 @@ class Pure:
             raise NoSlice("arguments are unpacked")
         if any(k.arg == "out" for k in node.keywords):
             raise NoSlice("it writes into a buffer")
+        if outputs(node, self.library(node.func) is None):
+            raise NoSlice("it writes into a buffer")
         func = node.func
         if self.kernel(node, at):
             return
@@ -251,6 +253,22 @@ class Pure:
             return func.id == "print" or self.function(func.id) is not None
         return False
 
+    def writes(self, func: ast.expr) -> bool:
+        """Whether a function of the project writes into arrays that it names by their place alone."""
+        found = self.function(func.id) if isinstance(func, ast.Name) else None
+        if found is None:
+            return False
+        module, function = found
+        calls = [node for node in walk(function) if isinstance(node, ast.Call)]
+        heads = {n.id for call in calls for n in walk(call.func) if isinstance(n, ast.Name)}
+        dotted = dotted_names(self.project, module, frozenset(heads))
+        names = module_parameters(function)
+        for call in calls:
+            root = ast.unparse(call.func).partition(".")[0]
+            if outputs(call, root not in dotted and root not in names and root != "xp"):
+                return True
+        return False
+
     # -- names -------------------------------------------------------------------------------------------------------
 
     def free(self, name: str) -> bool:
@@ -334,7 +352,7 @@ def pure_body(
     if flow.generator or any(isinstance(n, (ast.Global, ast.Nonlocal)) for n in walk(function)):
         return False
     looker = _Body(flow, module, project, dotted_names(project, module, flow.used), frozenset(), depth, modules)
-    blocks = Blocks(flow, "", looker.library, in_place, looker.followed)
+    blocks = Blocks(flow, "", looker.library, in_place, looker.followed, looker.writes)
     own = _own(flow, blocks)
     try:
         return all(_pure_statement(item, looker, blocks, own) for item in function.body)
