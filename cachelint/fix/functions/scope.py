@@ -173,7 +173,7 @@ class _Reader:
                 yield Use("saved", name, node, nested)
         elif name in self.api:
             yield Use("api", name, node, nested)
-        elif name in ("__dict__", "__class__"):
+        elif name in ("__dict__", "__class__", "__getattribute__", "__setattr__", "__delattr__"):
             yield Use("escape", "*", node, nested)
         elif isinstance(node.ctx, ast.Store):
             augmented = isinstance(parent, ast.AugAssign)
@@ -189,13 +189,14 @@ class _Reader:
         """The receiver as a positional argument: getattr and its relatives, or a helper."""
         if isinstance(call.func, ast.Name) and call.args[0] is item and call.func.id in _BY_NAME:
             literal = call.args[1] if len(call.args) > 1 else None
-            if isinstance(literal, ast.Constant) and isinstance(literal.value, str):
+            named = isinstance(literal, ast.Constant) and isinstance(literal.value, str)
+            if named and literal.value not in self.save | self.read_back:  # type: ignore[union-attr]
                 kind = (
                     "test"
                     if call.func.id == "hasattr" or (call.func.id == "getattr" and len(call.args) > 2)
                     else ("load" if call.func.id == "getattr" else "store" if call.func.id == "setattr" else "delete")
                 )
-                yield Use(kind, literal.value, call, nested)
+                yield Use(kind, literal.value, call, nested)  # type: ignore[union-attr]
             else:
                 yield Use("escape", "*", item, nested)
             return
