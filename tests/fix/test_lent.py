@@ -238,6 +238,20 @@ REFUSED = {
     ),
     "patched": ({"test_it.py": "import restore\nrestore.restore = lambda ctx: []\n"}, "read in a helper"),
     "patched by name": ({"test_it.py": "def test(patch):\n    patch('restore.restore', len)\n"}, "read in a helper"),
+    "a faster one in its place": (
+        {"restore.py": RESTORE + "\n\ntry:\n    from faster import restore\nexcept ImportError:\n    pass\n"},
+        "read in a helper",
+    ),
+    "bound again among others": ({"restore.py": RESTORE + "\n\nrestore, other = restore, 1\n"}, "read in a helper"),
+    "bound again by a loop": (
+        {"restore.py": RESTORE + "\n\nfor restore in [restore]:\n    pass\n"},
+        "read in a helper",
+    ),
+    "bound again, with a type": ({"restore.py": RESTORE + "\n\nrestore: object = len\n"}, "read in a helper"),
+    "bound again where it is used": (
+        {"functions.py": FUNCTIONS + "\n\ndef change():\n    global restore\n    restore, _ = len, 1\n"},
+        "read in a helper",
+    ),
     "called with any arguments": (
         {"functions.py": FUNCTIONS.replace("(x,) = restore(ctx)", "(x,) = restore(ctx, *())")},
         "read in a helper",
@@ -247,6 +261,20 @@ REFUSED = {
         "read in a helper",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    "read",
+    ['getattr(ctx, "saved_tensors")', 'getattr(ctx, "saved_tensors", ())', 'ctx.__getattribute__("saved_tensors")'],
+)
+def test_what_is_saved_is_not_moved_where_it_is_read_by_a_name(read: str, tmp_path: Path) -> None:
+    helper = f"def restore(ctx):\n    (x,) = {read}\n    return (x,)\n"
+    files = {"functions.py": FUNCTIONS, "restore.py": helper}
+    written(tmp_path, files)
+    summary = fixed(tmp_path)
+    assert summary.changed == []
+    assert all(r.reason.strip() and "\n" not in r.reason for r in summary.refused)
+    assert {name: (tmp_path / name).read_text() for name in files} == files
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -16,7 +16,9 @@ from cachelint.classify import relative
 from cachelint.fix.edits import Before, Edit, Extend, Replace, Text
 from cachelint.fix.functions.fields import CannotPlan
 from cachelint.fix.functions.scope import BACKWARD, Link, Routine
+from cachelint.index.lower import parse
 from cachelint.index.project import Project
+from cachelint.index.walk import walk
 
 if TYPE_CHECKING:
     from cachelint.fix.functions.assembly import Assembly
@@ -110,11 +112,29 @@ def _check_its_own(helper: Routine, project: Project, no: Callable[[str], Cannot
         places = [match.start() for match in bound.finditer(data)]
         makers = [match.start() for match in defined.finditer(data)]
         places += makers[1:] if path == helper.path else makers
-        if places:
+        lines = [data.count(bytes([10]), 0, place) + 1 for place in places] or _bound_again(helper, project, path)
+        if lines:
             project.used.add(path)
-            raise no(
-                f"its name may mean something else ({relative(path)}:{data.count(bytes([10]), 0, min(places)) + 1})"
-            )
+            raise no(f"its name may mean something else ({relative(path)}:{min(lines)})")
+
+
+def _bound_again(helper: Routine, project: Project, path: str) -> list[int]:
+    """The lines of a file that give the helper's name to something else: a loop, ``global``, another import."""
+    module = project.module(path)
+    if module is None:
+        return [1]
+    try:
+        nodes = list(walk(parse(module.text, path)))
+    except SyntaxError as error:
+        return [error.lineno or 1]
+    name = helper.name
+    lines = [n.lineno for n in nodes if isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load)]
+    lines += [n.lineno for n in nodes if isinstance(n, ast.Global) and name in n.names]
+    imports = [n for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom))]
+    imported = [n.lineno for n in imports if any((alias.asname or alias.name) == name for alias in n.names)]
+    if path == helper.path or len(module.lookup(name)) > 1:
+        lines += imported
+    return lines
 
 
 def _parameter(helper: Routine, node: ast.expr) -> str | None:
