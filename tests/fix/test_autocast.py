@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cachelint.fix.functions.autocast import chooses
 from tests.fix.differential import fixed, module_of
 
 SOURCE = """\
@@ -86,7 +87,10 @@ def test_the_cases_tell_right_from_wrong() -> None:
     assert any(not torch.equal(a, b) for a, b in zip(gradients(text), gradients(careless), strict=True))
 
 
-@pytest.mark.parametrize("make", ["kept = x ** 2", "kept = 1.0 / x", "kept = torch.exp(x)", "kept = x.sum(-1, True)"])
+@pytest.mark.parametrize(
+    "make",
+    ["kept = torch.square(x)", "kept = x ** 2", "kept = 1.0 / x", "kept = torch.exp(x)", "kept = x.sum(-1, True)"],
+)
 def test_operators_whose_dtype_autocast_chooses_are_saved(make: str) -> None:
     assert "ctx.save_for_backward(x, kept)" in fixed(text_of(FWD, "", make)).text
     assert "ctx.save_for_backward(x)" in fixed(text_of(FWD, BWD, make)).text
@@ -125,3 +129,18 @@ def test_a_layer_registers_what_it_cannot_derive_in_the_same_mode(forward: str, 
     outcome = fixed(LAYER.format(forward=forward, backward=backward))
     assert outcome.refused == ()
     assert ("self.save_for_backward(" in outcome.text) is not again
+
+
+@pytest.mark.parametrize(
+    "name", "logsumexp linalg_vector_norm l1_loss mse_loss kl_div smooth_l1_loss huber_loss pow exp atan2 acos".split()
+)
+def test_what_pytorch_casts_is_in_the_list(name: str) -> None:
+    overload = {"pow": "pow.Tensor_Scalar"}.get(name, name)
+    assert torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{overload}", "AutocastCUDA")
+    assert chooses(name.removeprefix("linalg_"))
+
+
+@pytest.mark.parametrize("name", "square arccos arcsin arctan2".split())
+def test_what_pytorch_makes_of_those_is_in_the_list_too(name: str) -> None:
+    assert torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "CompositeImplicitAutograd")
+    assert chooses(name)

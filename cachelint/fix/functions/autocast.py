@@ -16,12 +16,15 @@ from cachelint.index.walk import last_name
 _MODE = re.compile(r"autocast|custom_(?:fwd|bwd)|(?<![a-z])amp(?![a-z])")
 _MENTIONED = re.compile(r"\bautocast\b|\bcustom_fwd\b|\bis_autocast_enabled\b")
 
-# The cheap ones of the lists "ops that autocast to float32" and "to the widest input type" (torch.amp, for all devices).
+# The cheap ones of the lists "ops that autocast to float32" and "to the widest input type" (torch.amp, for all devices),
+# and those that PyTorch makes of these (``square`` is ``pow``).
 _CHOOSES = frozenset(
     """
     pow rsqrt reciprocal exp expm1 log log10 log2 log1p acos asin cosh sinh tan erfinv sum prod cumsum cumprod norm
     renorm softplus softmax log_softmax softmin trace quantile nanquantile dist cosine_similarity normalize addcdiv
     addcmul atan2 cross dot vdot cat stack
+    square arccos arcsin arctan2 logsumexp vector_norm matrix_norm l1_loss smooth_l1_loss huber_loss mse_loss kl_div
+    nll_loss soft_margin_loss binary_cross_entropy_with_logits index_put scatter_add
     """.split()
 )
 
