@@ -296,6 +296,10 @@ def join(a: Value, b: Value) -> Value:
     ref = a.ref
     if ref is not b.ref:
         ref = _join_ref(a.ref, b.ref)
+    return _both(a, b, ref, a.tags | b.tags if a.tags is not b.tags else a.tags)
+
+
+def _both(a: Value, b: Value, ref: Ref | None, tags: frozenset[str]) -> Value:
     strong, weak, cost = _ranked(a, b)
     return Value(
         a.kinds | b.kinds,
@@ -306,7 +310,7 @@ def join(a: Value, b: Value) -> Value:
         ref,
         strong.why or weak.why,
         min(a.sure, b.sure) if strong.kinds == weak.kinds else strong.sure,
-        a.tags | b.tags if a.tags is not b.tags else a.tags,
+        tags,
     )
 
 
@@ -434,15 +438,4 @@ def _gathered(a: Value, b: Value) -> Value:
     tags = a.tags | b.tags | _CONTAINER
     if a.kinds == NONE:
         return Value(b.kinds | NONE, b.cost, b.deps, b.roots, b.param, None, b.why, b.sure, tags)
-    strong, weak, cost = _ranked(a, b)
-    return Value(
-        a.kinds | b.kinds,
-        cost,
-        a.deps | b.deps if a.deps is not b.deps else a.deps,
-        a.roots | b.roots if a.roots is not b.roots else a.roots,
-        a.param if a.param == b.param else None,
-        None,
-        strong.why or weak.why,
-        min(a.sure, b.sure) if strong.kinds == weak.kinds else strong.sure,
-        tags,
-    )
+    return _both(a, b, None, tags)
