@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeVar
@@ -73,8 +73,7 @@ class Project:
         self.records: dict[int, tuple[dict[str, tuple[int, frozenset[str]]], frozenset[str], frozenset[str]]] = {}
         """For a record's node, its plain fields, with the paths that finding them used and missed."""
         self._blob: tuple[bytes, list[int]] | None = None
-        self._mentioning: dict[tuple[bytes, ...], list[str]] = {}
-        self._once: dict[str, object] = {}
+        self._once: dict[Hashable, object] = {}
         self.used: set[str] = set()
         self.missed: set[str] = set()
 
@@ -102,7 +101,6 @@ class Project:
         """Put a new text of a file in the place of the old one; what was resolved through the old one is forgotten."""
         self._backward = None
         self._blob = None
-        self._mentioning.clear()
         self._once.clear()
         for known in (self.type_tests, self.init_assignments, self.records):
             known.clear()  # their keys are nodes of the old text, whose numbers may come again
@@ -322,7 +320,7 @@ class Project:
             self._blob = b"".join(parts), list(accumulate(map(len, parts)))
         return self._blob
 
-    def once(self, question: str, answer: Callable[[], _T]) -> _T:
+    def once(self, question: Hashable, answer: Callable[[], _T]) -> _T:
         """What a search through the whole project brings, asked once a process. The question names the search."""
         if question not in self._once:
             self._once[question] = answer()
@@ -330,18 +328,18 @@ class Project:
 
     def mentioning(self, *words: bytes) -> list[str]:
         """The files whose bytes hold any of the words, searched once a process."""
-        if words not in self._mentioning:
-            blob, ends = self._joined()
-            hits: set[int] = set()
-            for word in words:
-                at = blob.find(word)
-                while at >= 0:
-                    number = bisect_right(ends, at)
-                    hits.add(number)
-                    at = blob.find(word, ends[number])
-            found = [self.files[number] for number in sorted(hits)]
-            self._mentioning[words] = found
-        return self._mentioning[words]
+        return self.once(words, lambda: self._holding(words))
+
+    def _holding(self, words: tuple[bytes, ...]) -> list[str]:
+        blob, ends = self._joined()
+        hits: set[int] = set()
+        for word in words:
+            at = blob.find(word)
+            while at >= 0:
+                number = bisect_right(ends, at)
+                hits.add(number)
+                at = blob.find(word, ends[number])
+        return [self.files[number] for number in sorted(hits)]
 
     def apply_files(self, name: str) -> list[str]:
         """Files in which ``name.apply`` stands, in the order of the file list; with ``name()``, ``name().apply``."""
