@@ -14,8 +14,7 @@ from cachelint.fix.nodes.sides import Side
 from cachelint.index.walk import children, walk
 
 _INDENT = "    "
-_OPPOSITE = {ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is", ast.IsNot: "is not"}
-_NEGATED = {"==": "!=", "!=": "==", "is": "is not", "is not": "is"}
+_NEGATED = {ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not", ast.IsNot: "is"}
 
 
 @dataclass
@@ -103,8 +102,8 @@ class Writer:
         """The code of the opposite of a test."""
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             return self.code(test.operand)
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITE:
-            sign = _NEGATED[_OPPOSITE[type(test.ops[0])]]
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _NEGATED:
+            sign = _NEGATED[type(test.ops[0])]
             return f"{self.code(test.left)} {sign} {self.code(test.comparators[0])}"
         plain = isinstance(test, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
         return f"not {self.code(test)}" if plain else f"not ({self.code(test)})"
