@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cachelint.collect.log import Path, Read, ReceiverLog, Save
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import last_name, parents, walk
+from cachelint.index.walk import blocks, last_name, parents, walk
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.values import Value, carried
 
@@ -104,14 +104,8 @@ def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Every statement below, without looking into expressions."""
     for statement in body:
         yield statement
-        for name in ("body", "orelse", "finalbody"):
-            inner = getattr(statement, name, None)
-            if inner:
-                yield from statements(inner)
-        for handler in getattr(statement, "handlers", ()):
-            yield from statements(handler.body)
-        for case in getattr(statement, "cases", ()):
-            yield from statements(case.body)
+        for block in blocks(statement):
+            yield from statements(block)
 
 
 def names(function: FunctionNode) -> list[str]:

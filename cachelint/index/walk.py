@@ -111,6 +111,14 @@ def parents(scope: ast.AST) -> dict[ast.AST, ast.AST]:
     return found
 
 
+def blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """The blocks of statements right inside a statement: its arms, what it catches, its cases."""
+    found: list[list[ast.stmt]] = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+    found += [handler.body for handler in getattr(statement, "handlers", ())]
+    found += [case.body for case in getattr(statement, "cases", ())]
+    return [block for block in found if block]
+
+
 def within(node: ast.AST, outer: ast.AST | None) -> bool:
     """Whether a node is ``outer`` or lies below it."""
     return outer is not None and any(item is node for item in walk(outer))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cachelint.fix.edits import Edit, Replace, Rewrite, Span, Text
 from cachelint.fix.layers.view import FORWARD, ClassView, MethodView, Use, is_none
-from cachelint.index.walk import children, walk
+from cachelint.index.walk import blocks, children, walk
 
 
 def pairs(view: ClassView) -> dict[str, str]:
@@ -102,15 +102,8 @@ class Folder:
         if self.useless(node):
             self.edits.append(Rewrite(self.text.span(node)))
             return
-        for name in ("body", "orelse", "finalbody"):
-            for inner in getattr(node, name, ()):
-                if isinstance(inner, ast.stmt):
-                    self.statement(inner)
-        for handler in getattr(node, "handlers", ()):
-            for inner in handler.body:
-                self.statement(inner)
-        for case in getattr(node, "cases", ()):
-            for inner in case.body:
+        for block in blocks(node):
+            for inner in block:
                 self.statement(inner)
         for child in children(node):
             if not isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):

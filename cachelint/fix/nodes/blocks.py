@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cachelint.fix.functions.flow import Flow
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import blocks, last_name, walk
 
 Library = Callable[[ast.expr], str | None]
 """The dotted name of what an expression means in a library."""
@@ -189,13 +189,8 @@ def outputs(call: ast.Call, method: bool) -> list[ast.expr]:
 
 def blocks_of(statement: ast.stmt) -> list[list[ast.stmt]]:
     """The blocks directly inside a statement; none for a nested function or class."""
-    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return []
-    found = [getattr(statement, name, None) for name in ("body", "orelse", "finalbody")]
-    inner = [block for block in found if block]
-    inner += [handler.body for handler in getattr(statement, "handlers", ())]
-    inner += [case.body for case in getattr(statement, "cases", ())]
-    return inner
+    nested = isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    return [] if nested else blocks(statement)
 
 
 def terminates(block: list[ast.stmt]) -> bool:
