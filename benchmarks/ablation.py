@@ -27,7 +27,6 @@ from cachelint.engine import wants
 from cachelint.index.project import Project
 from cachelint.infer import analysis, callers
 from cachelint.infer.annotations import Reader
-from cachelint.infer.calls import Calls
 from cachelint.infer.machine import Machine
 from cachelint.infer.values import HOST_VALUE, Value
 from cachelint.model import FieldReport
@@ -71,10 +70,10 @@ NOTE = Machine.note
 SWITCHES: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
     "callers of apply": ((callers, "note_callers", nothing),),
     "annotations": ((Reader, "read", nothing),),
-    "helpers followed": ((Calls, "call_function", not_followed),),
-    "constructors, inner functions": ((Calls, "find_method", nothing),),
-    "kernel launches": ((Calls, "launch", launched_only),),
-    "unseen code fills buffers": ((Calls, "fill_opened", nothing),),
+    "helpers followed": ((Machine, "call_function", not_followed),),
+    "constructors, inner functions": ((Machine, "find_method", nothing),),
+    "kernel launches": ((Machine, "launch", launched_only),),
+    "unseen code fills buffers": ((Machine, "fill_opened", nothing),),
     "uses in backward, gradients": ((analysis, "_note_gradients", nothing), (Machine, "note", forward_only)),
     "all uses": ((analysis, "_note_gradients", nothing), (Machine, "note", nothing)),
     "second pass": ((analysis, "_undecided", one_pass),),

@@ -13,7 +13,8 @@ from cachelint.index.module import FunctionNode
 from cachelint.index.project import Project
 from cachelint.infer import callers
 from cachelint.infer.annotations import Reader
-from cachelint.infer.machine import Exhausted, Machine, decided
+from cachelint.infer.core import Exhausted, decided
+from cachelint.infer.machine import Machine
 from cachelint.infer.names import suggests
 from cachelint.infer.symbols import DECISIVE, FAIR, HINT, STRONG, WEAK, Outcome, Symbol, settle
 from cachelint.infer.values import (

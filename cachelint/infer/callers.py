@@ -12,7 +12,8 @@ from cachelint.index.chunks import Chunk
 from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
 from cachelint.index.walk import children, last_name, walk
-from cachelint.infer.machine import Exhausted, Machine
+from cachelint.infer.core import Exhausted
+from cachelint.infer.machine import Machine
 from cachelint.infer.names import suggests
 from cachelint.infer.symbols import DECISIVE, STRONG, WEAK, settle
 from cachelint.infer.values import DEVICE, HIGH, HOST, LOW, NONE, OPAQUE, UNKNOWN, Inst, Seq, Value, Why, carried

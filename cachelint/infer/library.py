@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
+from cachelint.infer.launches import Launches
 from cachelint.infer.optable import operators
 from cachelint.infer.places import part_of, star_of
+from cachelint.infer.specials import SPECIAL
 from cachelint.infer.symbols import DECISIVE, FAIR, HINT, STRONG
 from cachelint.infer.values import (
     BUFFER,
@@ -27,8 +27,6 @@ from cachelint.infer.values import (
     OPAQUE,
     RANDOM,
     UNKNOWN,
-    Attr,
-    Cls,
     Const,
     Ext,
     Func,
@@ -36,17 +34,14 @@ from cachelint.infer.values import (
     Partial,
     Recv,
     Seq,
-    Test,
     Value,
     carried,
-    const,
     join,
     join_all,
     replace,
 )
 
-if TYPE_CHECKING:
-    from cachelint.infer.machine import Machine
+_SMALL = frozenset(("small",))
 
 # Methods that strings, lists, dicts and handles have as well: using one says nothing about the receiver.
 _AMBIGUOUS = frozenset(
@@ -122,6 +117,7 @@ _AMBIGUOUS = frozenset(
         "rank",
     ]
 )
+
 _STRONG_ANYWAY = frozenset(
     [
         "numel",
@@ -139,22 +135,44 @@ _STRONG_ANYWAY = frozenset(
         "repeat",
     ]
 )
+
 _HOST_HINTS = ("is_", "has_", "use_", "should_", "check_", "can_", "get_num_", "num_", "supports_", "_is_", "_check_",
                "_use_", "_has_", "_should_", "validate_", "assert_")  # fmt: skip
+
 _HOST_TAILS = ("_size", "_rank", "_dtype", "_device", "_enabled", "_available", "_capability", "_version", "_supported",
                "_group", "_name", "_config", "_type", "_mode", "_count", "_block", "_blocks", "_warps", "_shape", "_dim",
                "_dims", "_settings", "_kernel", "_stream", "_format", "_num_sms", "_is_available", "_descriptor", "_desc")  # fmt: skip
+
 ARRAY_MODULE_GETTERS = frozenset(("get_array_module", "array_namespace"))
+_IN_PLACE_COLLECTIVE = re.compile(r"torch\.distributed(?:\.distributed_c10d)?\.\w+$").match
+
+# Functions that give numbers for numbers and arrays for arrays.
+_NUMERIC = ("numpy", "cupy", "operator.")
+_GENERATOR = re.compile("(?i)rng|generator|tracker")
+_STATES = frozenset(("get_states", "get_rng_state", "get_state", "clone_state", "graphsafe_get_state"))
+_BLANK = frozenset(("blank",))
+_SHARING = frozenset(("alias", "cast"))
+_NUMBER_FIRST = frozenset(("0", "*"))
+_MAYBE_COPY = frozenset(("copy?",))
+_DETACHED = frozenset(("detached",))
+_SAME: frozenset[str] = frozenset()
+_VIEWS = frozenset(
+    "view view_as t transpose permute squeeze unsqueeze expand expand_as detach narrow select unflatten swapaxes"
+    " swapdims movedim moveaxis diagonal as_strided alias unbind split chunk requires_grad_ slice T mT H mH real".split()
+)
+
+_FROM_DATA = frozenset(["tensor", "array", "asarray", "from_numpy", "stack"])
+_CHECKPOINT = frozenset(["use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug"])
+_SIZED = frozenset("empty zeros ones full new_empty new_zeros new_ones new_full".split())
+"""Functions whose arguments are numbers, or a tuple of numbers, in front."""
 
 
-class Library:
+class Library(Launches):
     """Calls outside the project."""
 
-    def call_external(  # type: ignore[misc]
-        self: Machine, dotted: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call
-    ) -> Value:
+    def call_external(self, dotted: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value:
         """A call of something outside the project, by dotted name."""
-        special = _SPECIAL.get(dotted)
+        special = SPECIAL.get(dotted)
         if special is not None:
             found = special(self, args, kwargs, node)
             if found is not None:
@@ -205,7 +223,7 @@ class Library:
             return out
         return result
 
-    def own_operator(self: Machine, dotted: str, node: ast.Call) -> Value | None:  # type: ignore[misc]
+    def own_operator(self, dotted: str, node: ast.Call) -> Value | None:
         """``torch.ops.ns.name`` where the calling module itself defines ``name`` as a custom operator."""
         name = dotted.split(".")[3] if dotted.count(".") >= 3 else ""
         found = self.global_name(self.frame.module, name) if name else None
@@ -213,13 +231,11 @@ class Library:
             return None
         return None if id(found.ref.node) in self.stack else found  # a wrapper that bears the name of what it wraps
 
-    def several(self: Machine, args: list[Value], kwargs: dict[str, Value]) -> bool:  # type: ignore[misc]
+    def several(self, args: list[Value], kwargs: dict[str, Value]) -> bool:
         """Whether a reduction is called in its form with several results (a dimension is given)."""
         return "dim" in kwargs or (len(args) > 1 and not args[1].kinds & (DEVICE | UNKNOWN)) or "axis" in kwargs
 
-    def argument_evidence(  # type: ignore[misc]
-        self: Machine, dotted: str, args: list[Value], kwargs: dict[str, Value], node: ast.AST
-    ) -> None:
+    def argument_evidence(self, dotted: str, args: list[Value], kwargs: dict[str, Value], node: ast.AST) -> None:
         """What an operator demands of its arguments."""
         table = operators()
         for positions, side, inner in (
@@ -244,8 +260,8 @@ class Library:
                             strength = DECISIVE
                         self.note(item, side, strength, node, f"passed to {dotted}, which takes {what} there")
 
-    def note_fills(  # type: ignore[misc]
-        self: Machine,
+    def note_fills(
+        self,
         positions: tuple[str, ...] | None,
         category: str,
         args: list[Value],
@@ -270,8 +286,8 @@ class Library:
                         if root.startswith("n"):
                             self.heap[root] = content if root not in self.heap else join(self.heap[root], content)
 
-    def by_category(  # type: ignore[misc]
-        self: Machine,
+    def by_category(
+        self,
         category: str,
         name: str,
         args: list[Value],
@@ -345,7 +361,7 @@ class Library:
             return Value(HOST, ref=Ext("<elementwise kernel>" if category == "elementwise_kernel" else "torch.sum"))
         return HOST_VALUE
 
-    def copied(self: Machine, first: Value, deep: bool, node: ast.AST, depth: int = 0) -> Value:  # type: ignore[misc]
+    def copied(self, first: Value, deep: bool, node: ast.AST, depth: int = 0) -> Value:
         """A copy of a container or an object: what is inside is the same, or copied, too."""
 
         def inside(value: Value) -> Value:
@@ -367,7 +383,7 @@ class Library:
         rest = None if ref.rest is None else inside(ref.rest)
         return replace(first, param=None, ref=Seq(items, rest, keys, ref.mutable, places=ref.places))
 
-    def alias(self: Machine, first: Value, name: str, node: ast.AST, numeric: bool) -> Value:  # type: ignore[misc]
+    def alias(self, first: Value, name: str, node: ast.AST, numeric: bool) -> Value:
         """A view, a cast or the thing itself."""
         if isinstance(first.ref, Seq) or not first.kinds & (DEVICE | UNKNOWN):
             inner = carried(first)
@@ -386,7 +402,7 @@ class Library:
             tags=first.tags | (_DETACHED if name == "detach" else _SAME if name in _VIEWS else _MAYBE_COPY),
         )
 
-    def contain(self: Machine, values: tuple[Value, ...], node: ast.AST) -> Value:  # type: ignore[misc]
+    def contain(self, values: tuple[Value, ...], node: ast.AST) -> Value:
         """A container of whatever the arguments carry."""
         if len(values) == 1:
             known = self.positions(values[0], None)
@@ -401,9 +417,7 @@ class Library:
         parts = [self.element_of(value, node) for value in values if value.kinds != NONE]
         return Value(HOST, ref=Seq(None, join_all(parts), mutable=True))
 
-    def unknown_external(  # type: ignore[misc]
-        self: Machine, dotted: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call
-    ) -> Value:
+    def unknown_external(self, dotted: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value:
         """A function that neither the project nor the table knows."""
         last = dotted.rpartition(".")[2]
         if ("rng" in last and "state" in last) or (last in _STATES and _GENERATOR.search(dotted)):
@@ -423,11 +437,7 @@ class Library:
             return Value(HOST, sure=MEDIUM, tags=frozenset(("handle",)), ref=None)
         return self.opaque_call(Value(HOST, ref=Ext(dotted)), args, kwargs, node, dotted)
 
-    # -- methods -----------------------------------------------------------------------------------------------------
-
-    def call_method(  # type: ignore[misc]
-        self: Machine, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call
-    ) -> Value:
+    def call_method(self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value:
         """A method of a value: a tensor's by the table, a handle's otherwise."""
         if name == "index":
             return HOST_VALUE  # of a list or a string: the position
@@ -467,8 +477,8 @@ class Library:
             return self.made(node, f"the method .{name}()", (base, *args, *kwargs.values()), floor=OPAQUE)
         return HOST_VALUE
 
-    def tensor_method(  # type: ignore[misc]
-        self: Machine,
+    def tensor_method(
+        self,
         base: Value,
         name: str,
         category: str | None,
@@ -500,8 +510,8 @@ class Library:
                 return self.by_category(multi, name, [base, *args], kwargs, node).tagged("multi")
         return self.by_category(category or "elementwise", name, [base, *args], kwargs, node)
 
-    def in_place(  # type: ignore[misc]
-        self: Machine,
+    def in_place(
+        self,
         base: Value,
         category: str,
         args: list[Value],
@@ -527,8 +537,8 @@ class Library:
             result = replace(result, deps=base.deps | content.deps)
         return result
 
-    def handle_method(  # type: ignore[misc]
-        self: Machine, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call
+    def handle_method(
+        self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: ast.Call
     ) -> Value:
         """A method of something that is not a tensor."""
         if base.param is not None:
@@ -574,13 +584,9 @@ class Library:
         return Value(HOST, sure=MEDIUM, deps=base.deps)
 
 
-_IN_PLACE_COLLECTIVE = re.compile(r"torch\.distributed(?:\.distributed_c10d)?\.\w+$").match
-_SMALL = frozenset(("small",))
-# Functions that give numbers for numbers and arrays for arrays.
-_NUMERIC = ("numpy", "cupy", "operator.")
-_GENERATOR = re.compile("(?i)rng|generator|tracker")
-_STATES = frozenset(("get_states", "get_rng_state", "get_state", "clone_state", "graphsafe_get_state"))
-_BLANK = frozenset(("blank",))
+def _source(node: ast.Call) -> str:
+    text = ast.unparse(node.func)
+    return text if len(text) <= 48 else text[:45] + "..."
 
 
 def emptied(base: Value) -> Value:
@@ -589,29 +595,12 @@ def emptied(base: Value) -> Value:
     return Value(HOST, ref=Seq([Value(HOST, ref=Seq(None, inner)), HOST_VALUE]))
 
 
-_SHARING = frozenset(("alias", "cast"))
-_NUMBER_FIRST = frozenset(("0", "*"))
-_MAYBE_COPY = frozenset(("copy?",))
-_DETACHED = frozenset(("detached",))
-_SAME: frozenset[str] = frozenset()
-_VIEWS = frozenset(
-    "view view_as t transpose permute squeeze unsqueeze expand expand_as detach narrow select unflatten swapaxes"
-    " swapdims movedim moveaxis diagonal as_strided alias unbind split chunk requires_grad_ slice T mT H mH real".split()
-)
-_FROM_DATA = frozenset(["tensor", "array", "asarray", "from_numpy", "stack"])
-_CHECKPOINT = frozenset(["use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug"])
-
-
 def _sizes(name: str, args: list[Value]) -> list[Value]:
     """The sizes among the arguments of a function that makes a tensor of a given shape."""
     if name.endswith("_like") or not args:
         return []
     given = args[1:] if name.startswith("new_") else args  # behind the receiver
     return [size for arg in given for size in (arg.ref.each() if isinstance(arg.ref, Seq) else [arg])]
-
-
-_SIZED = frozenset("empty zeros ones full new_empty new_zeros new_ones new_full".split())
-"""Functions whose arguments are numbers, or a tuple of numbers, in front."""
 
 
 def _is_small(name: str, args: list[Value]) -> bool:
@@ -641,213 +630,3 @@ def _pick(positions: tuple[str, ...], args: list[Value], kwargs: dict[str, Value
         elif position in kwargs:
             picked.append(kwargs[position])
     return picked
-
-
-def _source(node: ast.Call) -> str:
-    text = ast.unparse(node.func)
-    return text if len(text) <= 48 else text[:45] + "..."
-
-
-# -- builtins --------------------------------------------------------------------------------------------------------
-
-
-def _getattr(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    if len(args) < 2:
-        return None
-    name = args[1].const
-    if not isinstance(name, str):
-        if isinstance(args[0].ref, Recv):
-            m.log.escapes.append(m.event("*", node, sure=False))
-            return join_all(m.log.attrs.values()) or Value(UNKNOWN, OPAQUE, sure=LOW)
-        return Value(UNKNOWN, OPAQUE, sure=LOW)
-    if len(args) < 3:
-        return m.attribute(args[0], name, node)
-    symbol = m.symbols.get(args[0].param or "")
-    probed = symbol is not None and name not in symbol.foreign
-    value = m.attribute(args[0], name, node)
-    if symbol is not None and probed:
-        symbol.foreign.discard(name)  # only asked whether it is there, as one does with what is hung on tensors
-    default = args[2].const
-    if isinstance(default, (bool, int, float, str)) and value.sure == LOW and not value.kinds & HOST:
-        # A name that only its owner could explain: the default shows what kind of value it is.
-        return Value(HOST, sure=MEDIUM, why=m.why(node, f"getattr has the default {default!r}"))
-    return join(value, args[2])
-
-
-def _setattr(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    if len(args) == 3:
-        name = args[1].const
-        if isinstance(name, str):
-            m.set_attribute(args[0], name, args[2], node, False)
-        elif isinstance(args[0].ref, Recv):
-            for literal in m.literal_names(node.args[1]):
-                m.set_attribute(args[0], literal, args[2], node, False)
-    return NONE_VALUE
-
-
-def _enumerate(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    if not args:
-        return None
-    known = m.positions(args[0], None)
-    if known is not None:
-        return Value(HOST, ref=Seq([Value(HOST, ref=Seq([const(i), v])) for i, v in enumerate(known)]))
-    return Value(HOST, ref=Seq(None, Value(HOST, ref=Seq([HOST_VALUE, m.element_of(args[0], node)]))))
-
-
-def _zip(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    known = [m.positions(value, None) for value in args]
-    if args and all(k is not None for k in known) and len({len(k or ()) for k in known}) == 1:
-        return Value(
-            HOST, ref=Seq([Value(HOST, ref=Seq(list(row))) for row in zip(*(k or [] for k in known), strict=True)])
-        )
-    return Value(HOST, ref=Seq(None, Value(HOST, ref=Seq([m.element_of(value, node) for value in args]))))
-
-
-def _map(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    if len(args) < 2:
-        return None
-    known = m.positions(args[1], None) if len(args) == 2 else None
-    if known is not None and len(known) <= 12:
-        return Value(HOST, ref=Seq([m.call(args[0], [value], {}, node) for value in known]))
-    return Value(HOST, ref=Seq(None, m.call(args[0], [m.element_of(v, node) for v in args[1:]], {}, node)))
-
-
-def _filter(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    return Value(HOST, ref=Seq(None, m.element_of(args[1], node))) if len(args) == 2 else None
-
-
-def _range(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    for value in args:
-        m.note(value, HOST, STRONG, node, "passed to range")
-    literals = [value.const for value in args]
-    if len(literals) == 1 and isinstance(literals[0], int) and 0 <= literals[0] <= 8:
-        return Value(HOST, ref=Seq([const(i) for i in range(literals[0])]))
-    return Value(HOST, ref=Seq(None, HOST_VALUE))
-
-
-def _sequence(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    if not args:
-        return Value(HOST, ref=Seq([], mutable=True))
-    return m.contain((args[0],), node)
-
-
-def _dict(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    keys: dict[Any, Value] = {**kwargs}
-    seq = Seq(None, None, keys, True)
-    for value in args:
-        if isinstance(value.ref, Seq) and value.ref.keys is not None:
-            keys.update(value.ref.keys)
-        else:
-            element = m.element_of(value, node)
-            pair = m.positions(element, 2)
-            seq.put(pair[1] if pair is not None and len(pair) == 2 else element)
-            seq.places = len(args) == 1 and m.has_places(seq.rest)  # `dict(zip(names, args))`
-    return Value(HOST, ref=seq)
-
-
-def _super(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    frame = m.frame
-    receiver = frame.env.get(frame.self_name) if frame.self_name else None
-    if receiver is None:
-        receiver = next((v for v in frame.env.values() if isinstance(v.ref, (Recv, Inst, Cls))), HOST_VALUE)
-    return Value(HOST, ref=Attr(receiver, "super"))
-
-
-def _sum(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    if not args:
-        return None
-    element = m.element_of(args[0], node)
-    return m.made(node, "sum", (element,), floor=CHEAP)
-
-
-def _extreme(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    values = [m.element_of(args[0], node)] if len(args) == 1 else args
-    for value in values:
-        m.note(value, HOST, HINT, node, "compared by min or max")
-    if any(value.kinds & DEVICE for value in values):
-        return m.made(node, "min or max", tuple(values), floor=CHEAP)
-    return Value(HOST, deps=frozenset().union(*(v.deps for v in values)) if values else frozenset())
-
-
-def _partial(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    return Value(HOST, ref=Partial(args[0], tuple(args[1:]), dict(kwargs))) if args else None
-
-
-def _vars(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    if args and isinstance(args[0].ref, Recv):
-        m.log.escapes.append(m.event("*", node, sure=False))
-    return Value(HOST, ref=Seq(None, HOST_VALUE))
-
-
-def _float(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    if args and args[0].const is not ... and isinstance(args[0].const, (int, float)):
-        return args[0]
-    return Value(HOST, deps=args[0].deps if args else frozenset(), why=m.why(node, "a host number by conversion"))
-
-
-def _isinstance(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    return Value(HOST, ref=Test(node, args[0])) if args and isinstance(node.args[0], ast.Name) else None
-
-
-def _hasattr(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    return HOST_VALUE
-
-
-def _type(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    if len(args) == 1 and isinstance(args[0].ref, Recv) and m.receiver_class is not None:
-        return Value(HOST, ref=Cls(m.receiver_class))
-    return HOST_VALUE
-
-
-def _namedtuple(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    return Value(HOST, ref=Ext("<namedtuple>"))
-
-
-def _elementwise_kernel(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    m.fill_opened((*args, *kwargs.values()), lambda _: "an elementwise kernel", node)
-    return m.made(node, "an elementwise kernel", (*args, *kwargs.values()), floor=CHEAP, kinds=DEVICE).tagged("multi")
-
-
-def _record(m: Machine, args: list[Value], kwargs: dict[str, Value], node: ast.Call) -> Value | None:
-    if not args and kwargs:
-        return Value(HOST, ref=Seq(None, None, {**kwargs}, True))
-    return Value(HOST, ref=Seq([*args, *kwargs.values()]))
-
-
-_SPECIAL: dict[str, Callable[[Machine, list[Value], dict[str, Value], ast.Call], Value | None]] = {
-    "getattr": _getattr,
-    "setattr": _setattr,
-    "hasattr": _hasattr,
-    "isinstance": _isinstance,
-    "torch.is_tensor": _isinstance,
-    "enumerate": _enumerate,
-    "zip": _zip,
-    "map": _map,
-    "filter": _filter,
-    "range": _range,
-    "list": _sequence,
-    "tuple": _sequence,
-    "set": _sequence,
-    "frozenset": _sequence,
-    "sorted": _sequence,
-    "reversed": _sequence,
-    "iter": _sequence,
-    "dict": _dict,
-    "collections.OrderedDict": _dict,
-    "collections.deque": _sequence,
-    "super": _super,
-    "sum": _sum,
-    "min": _extreme,
-    "max": _extreme,
-    "functools.partial": _partial,
-    "vars": _vars,
-    "float": _float,
-    "int": _float,
-    "bool": _float,
-    "type": _type,
-    "collections.namedtuple": _namedtuple,
-    "typing.NamedTuple": _namedtuple,
-    "<namedtuple>": _record,
-    "<elementwise kernel>": _elementwise_kernel,
-    "types.SimpleNamespace": _record,
-}

@@ -1,189 +1,48 @@
-"""The abstract machine: frames, names, statements. Expressions and calls are in the modules beside it."""
+"""The abstract machine: functions and their statements."""
 
 from __future__ import annotations
 
 import ast
-import builtins
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
-from cachelint.collect.log import Allocation, Binding, Exit, Mutation, Outside, Path, Read, ReceiverLog, Returned, Write
+from cachelint.collect.log import (
+    Binding,
+    Exit,
+    Returned,
+)
 from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
-from cachelint.index.project import Project
 from cachelint.index.walk import walk
 from cachelint.infer.annotations import Reader
 from cachelint.infer.calls import Calls
-from cachelint.infer.expressions import Expressions, defaults
-from cachelint.infer.optable import operators
-from cachelint.infer.places import Places, part_of
-from cachelint.infer.symbols import DECISIVE, Outcome, Symbol
+from cachelint.infer.core import MAX_DEPTH, MAX_STEPS, Chain, Exhausted, Frame, join_deps
+from cachelint.infer.expressions import defaults
+from cachelint.infer.places import part_of
+from cachelint.infer.scopes import is_kernel
+from cachelint.infer.symbols import DECISIVE
 from cachelint.infer.values import (
-    CHEAP,
-    CONST,
     DEVICE,
     HOST,
-    LIVE,
     LOW,
-    NONE,
     NONE_VALUE,
     OPAQUE,
-    PERSIST,
     UNKNOWN,
     WORKSPACE,
     Cls,
     Const,
-    Ext,
     Func,
-    Inst,
-    Mod,
     Recv,
     Seq,
     Value,
-    Why,
-    carried,
-    external,
-    join,
     join_all,
     replace,
 )
 
-MAX_DEPTH = 9
-MAX_STEPS = 60_000
-HELPER_STEPS = 4_000
-"""Statements after which helpers that don't see the receiver are no longer followed."""
 
-
-class Exhausted(Exception):
-    """The step budget of one type is used up."""
-
-
-@dataclass(slots=True)
-class Frame:
-    """One activation of a function: its names and what it returned."""
-
-    env: dict[str, Value]
-    module: ModuleInfo
-    name: str
-    owner: ClassInfo | None = None
-    closure: dict[str, Value] | None = None
-    returns: list[Value] = field(default_factory=list)
-    yields: list[Value] = field(default_factory=list)
-    depth: int = 0
-    loops: int = 0
-    self_name: str = ""
-    generator: bool = False
-    globals: set[str] = field(default_factory=set)
-    node: ast.AST | None = None
-    told: bool = False
-    """Whether ``env`` holds, as ``name.attribute``, what a test has shown of an object's attribute."""
-
-
-class Machine(Expressions, Calls, Places):
+class Machine(Calls):
     """Interprets the forward and backward of one type.
 
     ``settled`` holds the outcome of symbols from an earlier pass; the first pass has none.
     """
-
-    def __init__(self, project: Project, settled: dict[str, Outcome] | None = None) -> None:
-        self.project = project
-        self.settled = settled or {}
-        self.symbols: dict[str, Symbol] = {}
-        self.log = ReceiverLog(frozenset(), frozenset(), frozenset())
-        self.receiver_class: ClassInfo | None = None
-        self.heap: dict[str, Value] = {}
-        self.steps = 0
-        self.depth_limit = MAX_DEPTH
-        self.helper_steps = HELPER_STEPS
-        self.order = 0
-        self.counter = 0
-        self.storages = 0
-        """How many storages were made when forward had ended."""
-        self.path: Path = ()
-        self.guards: tuple[str, ...] = ()
-        self.stack: list[int] = []
-        self.module_values: dict[tuple[str, str], Value | None] = {}
-        self.class_attrs: dict[tuple[int, str], Value] = {}
-        self.exhausted = False
-        self.captures: list[tuple[str, str, Value]] = []
-        self.call_hook: dict[int, list[tuple[list[Value], dict[str, Value]]]] = {}
-        self.memo: dict[object, Value] = {}
-        self.looked: set[tuple[int, str]] = set()
-        self.mros: dict[int, list[ClassInfo]] = {}
-        self.receiver_is_self = False
-        self.statement: ast.stmt | None = None
-        self.lifetimes: list[Any] | None = None
-        self.dialect_bases: frozenset[str] = frozenset()
-        self.tensor_classes: dict[str, ClassInfo] = {}
-        """The class of the project that a parameter that is a tensor is annotated with."""
-        self.answers: dict[int, Value] = {}
-        """What functions return that have been interpreted already, by the id of their node."""
-        self.owned: dict[int, str] = {}
-        """The attribute that each container made by the constructor belongs to, by the container's id."""
-
-    # -- symbols -----------------------------------------------------------------------------------------------------
-
-    def symbol(
-        self,
-        name: str,
-        kind: str,
-        label: str,
-        frame_or_module: ModuleInfo,
-        line: int,
-        *,
-        deps: frozenset[str] | None = None,
-        cost: int = LIVE,
-        prior: int = 0,
-        optional: bool = False,
-    ) -> Value:
-        """A value that nothing here decides: unknown on the first pass, what the evidence showed on the second."""
-        known = self.symbols.get(name)
-        if known is None:
-            known = Symbol(name, kind, label, frame_or_module.path, line, optional=optional, prior=prior)
-            self.symbols[name] = known
-        known.optional |= optional
-        own = frozenset((name,))
-        deps = own if deps is None else deps
-        roots = frozenset((f"p:{name}",))
-        outcome = self.settled.get(name)
-        if outcome is None or not outcome.kinds:
-            sure = LOW
-            kinds = UNKNOWN | (NONE if known.optional else 0)
-            return Value(kinds, cost, deps, roots, name, None, outcome.why if outcome else None, sure)
-        return decided(Value(outcome.kinds, cost, deps, roots, name), outcome)
-
-    def note(self, value: Value, side: int, strength: int, node: ast.AST, text: str) -> None:
-        """Evidence about the symbol that ``value`` is, if it is one."""
-        if value.param is not None and "tested" not in value.tags:
-            symbol = self.symbols.get(value.param)
-            if symbol is not None:
-                known = symbol.best.get(side)
-                if known is None or known[0] < strength:
-                    symbol.note(side, strength, Why(self.frame.module.path, getattr(node, "lineno", 0), text))
-
-    def fresh(self) -> frozenset[str]:
-        """A new storage root."""
-        self.counter += 1
-        return frozenset((f"n{self.counter}",))
-
-    def allocated(self, value: Value, what: str) -> Value:
-        """Note that a statement of forward makes a tensor with storage of its own."""
-        if self.statement is not None and self.log.phase == "forward" and value.kinds & DEVICE:
-            self.log.allocations.append(Allocation(self.statement, value, what, self.tick()))
-        return value
-
-    def tick(self) -> int:
-        """The next event number."""
-        self.order += 1
-        return self.order
-
-    def why(self, node: ast.AST, text: str, before: Why | None = None) -> Why:
-        """A link of evidence at ``node``."""
-        return Why(self.frame.module.path, getattr(node, "lineno", 0), text, before)
-
-    # -- running functions ---------------------------------------------------------------------------------------------
-
-    frame: Frame
 
     def run(
         self,
@@ -200,7 +59,7 @@ class Machine(Expressions, Calls, Places):
         """Interpret a body with its parameters bound; the join of what it returns."""
         if not entry and (len(self.stack) >= MAX_DEPTH or id(node) in self.stack):
             return Value(UNKNOWN, OPAQUE, join_deps(env.values()), sure=LOW)
-        before = getattr(self, "frame", None)
+        before = self.frame
         frame = Frame(env, module, name or getattr(node, "name", "lambda"), owner, closure)
         frame.self_name = self_name
         frame.node = node
@@ -227,116 +86,7 @@ class Machine(Expressions, Calls, Places):
             self.path = path
             self.guards = guards
             self.stack.pop()
-            if before is not None:
-                self.frame = before
-
-    # -- names -------------------------------------------------------------------------------------------------------
-
-    def name(self, name: str, node: ast.AST) -> Value:
-        """The value of a bare name: local, closed over, of the module, or a builtin."""
-        frame = self.frame
-        found = frame.env.get(name)
-        if found is not None:
-            return found
-        if frame.closure is not None:
-            found = frame.closure.get(name)
-            if found is not None:
-                return found
-        found = self.global_name(frame.module, name)
-        if found is not None:
-            if "side-channel" in found.tags:
-                self.log.fetches.append(self.outside(name, node))
-            return found
-        if name in _BUILTINS:
-            return external(name)
-        # A name of an enclosing function that is not interpreted, or of a module that is not here.
-        value = self.symbol(
-            f"free {name}", "free", f"the name `{name}`", frame.module, getattr(node, "lineno", 0), deps=frozenset()
-        )
-        return replace(value, ref=Ext(name))
-
-    def outside(self, name: str, node: ast.AST, value: Value | None = None) -> Outside:
-        """Something shared by every call is written or read at ``node``."""
-        log = self.log
-        return Outside(name, node, value, self.frame.module.path, self.frame.name, log.phase, self.tick(), self.path)
-
-    def global_name(self, module: ModuleInfo, name: str) -> Value | None:
-        """The value of a module-level name, None when the module does not bind it."""
-        key = (module.path, name)
-        if key in self.module_values:
-            return self.module_values[key]
-        self.module_values[key] = Value(UNKNOWN, sure=LOW)  # a cycle of definitions ends here
-        value = self._global(module, name)
-        self.module_values[key] = value
-        return value
-
-    def _global(self, module: ModuleInfo, name: str) -> Value | None:
-        found = self.project.resolve(module, name)
-        if found is None:
-            return None
-        if isinstance(found.binding, ast.expr) and found.module is module:
-            best = self._best_alternative(module, name)
-            if best is not None:
-                return best
-        return self.from_resolved(found.binding, found.module, found.dotted, name)
-
-    def _best_alternative(self, module: ModuleInfo, name: str) -> Value | None:
-        """Of several module-level assignments (``if torch_has_it: f = torch.ops… else: f = _f``) the one with code."""
-        bindings = module.lookup(name)
-        if len(bindings) < 2:
-            return None
-        for binding in bindings:
-            if isinstance(binding, (ast.Name, ast.Attribute)):
-                value = self.module_expression(binding, module, name)
-                if isinstance(value.ref, (Func, Cls)):
-                    return value
-        return None
-
-    def from_resolved(self, binding: object, module: ModuleInfo | None, dotted: str, name: str) -> Value:
-        """The value behind a resolved name."""
-        if isinstance(binding, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            assert module is not None
-            own = f"{module.name}.{binding.name}"
-            if operators().names(own):
-                return Value(HOST, ref=Ext(own))
-            return Value(HOST, ref=Func(binding, module, kernel=is_kernel(binding)))
-        if isinstance(binding, ClassInfo):
-            return Value(HOST, ref=Cls(binding))
-        if isinstance(binding, ast.expr) and module is not None:
-            return self.module_expression(binding, module, name)
-        if module is not None:
-            return Value(HOST, ref=Mod(module))
-        return external(dotted)
-
-    def module_expression(self, node: ast.expr, module: ModuleInfo, name: str) -> Value:
-        """What a module-level assignment binds. Containers and tensors there are shared between calls."""
-        if isinstance(node, ast.Constant):
-            return NONE_VALUE if node.value is None else Value(HOST, ref=Const(node.value))
-        before = getattr(self, "frame", None)
-        self.frame = Frame({}, module, "<module>")
-        phase, self.log.phase = self.log.phase, "module"
-        try:
-            value = self.eval(node)
-        finally:
-            self.log.phase = phase
-            if before is not None:
-                self.frame = before
-        if isinstance(value.ref, Seq):
-            value.ref.shared = f"{module.name}.{name}"
-        elif value.kinds & DEVICE:
-            where = Why(module.path, node.lineno, f"`{name}` is a tensor of the module, shared by every call")
-            return Value(
-                value.kinds,
-                PERSIST,
-                roots=frozenset((f"g:{module.path}:{name}",)),
-                why=where,
-                tags=frozenset(("global",)),
-            )
-        elif value.param is not None:
-            return replace(value, roots=frozenset((f"g:{module.path}:{name}",)))
-        return value
-
-    # -- statements --------------------------------------------------------------------------------------------------
+            self.frame = before
 
     def block(self, body: list[ast.stmt]) -> bool:
         """Interpret statements; True when control cannot reach the end."""
@@ -351,20 +101,6 @@ class Machine(Expressions, Calls, Places):
             if handler is not None and handler(self, statement):
                 return True
         return False
-
-    def snapshot(self) -> tuple[dict[str, Value], dict[str, Value]]:
-        """Copies of the local names and of the receiver's attributes."""
-        return dict(self.frame.env), dict(self.log.attrs)
-
-    def restore(self, state: tuple[dict[str, Value], dict[str, Value]]) -> None:
-        """Go back to a snapshot."""
-        self.frame.env = dict(state[0])
-        self.log.attrs = dict(state[1])
-
-    def merge(self, other: tuple[dict[str, Value], dict[str, Value]]) -> None:
-        """Join the present state with another path's."""
-        self.frame.env = _merge(self.frame.env, other[0], missing=None)
-        self.log.attrs = _merge(self.log.attrs, other[1], missing="maybe-unset")
 
     def do_if(self, node: ast.If) -> bool:
         truth = self.condition(node.test)
@@ -529,124 +265,6 @@ class Machine(Expressions, Calls, Places):
         for part, item in zip(target.elts, items, strict=True):
             self.assign(part, item, node)
 
-    def set_attribute(
-        self, base: Value, name: str, value: Value, node: ast.Attribute | ast.Call, augmented: bool
-    ) -> None:
-        """``base.name = value``."""
-        ref = base.ref
-        if isinstance(ref, Recv):
-            self.write(name, value, node, augmented)
-        elif isinstance(ref, Inst):
-            old = ref.attrs.get(name)
-            ref.attrs[name] = value if old is None or not self.path else join(old, value)
-        elif isinstance(ref, Cls):
-            self.log.stores.append(self.outside(f"{ref.info.name}.{name}", node, value))
-            self.class_attrs[(id(ref.info), name)] = value.tagged("side-channel")
-        elif isinstance(ref, Mod):
-            self.log.stores.append(self.outside(name, node, value))
-            self.module_values[(ref.info.path, name)] = value.tagged("side-channel")
-        elif base.kinds & DEVICE and name == "data":
-            self.mutated(node, base, "assignment to .data", node)
-            # The storage is the other's from here on: nothing is left to be filled.
-            self.fill(base, replace(value, cost=max(value.cost, CHEAP)), node)
-        elif (
-            "handle" in base.tags and ref is None and isinstance(node, ast.Attribute) and carried(value).kinds & DEVICE
-        ):
-            # An object of a class outside, which holds a tensor from here on.
-            if isinstance(node.value, ast.Name) and node.value.id in self.frame.env:
-                self.frame.env[node.value.id] = replace(base, ref=Inst(OUTSIDE, {name: value}))
-
-    def write(self, name: str, value: Value, node: ast.AST, augmented: bool = False) -> None:
-        """A write to the receiver."""
-        log = self.log
-        log.writes.append(
-            Write(
-                name,
-                node,
-                value,
-                self.frame.module.path,
-                self.frame.name,
-                log.phase,
-                self.tick(),
-                self.path,
-                frozenset(self.guards),
-            )
-        )
-        log.attrs[name] = value
-
-    def grown(self, seq: Seq, value: Value, node: ast.AST) -> None:
-        """Note what forward puts into a container that the constructor made: the attribute keeps it from then on."""
-        field = self.owned.get(id(seq)) if self.owned and self.log.phase == "forward" else None
-        if field is None:
-            return
-        why = self.why(node, f"put into `{field}`, a container of the constructor's", value.why)
-        held = Value(HOST, ref=Seq(None, replace(value, why=why), mutable=True))
-        current = self.log.attrs.get(field)
-        self.write(field, held, node)
-        self.log.writes[-1].grown = True
-        if current is None:
-            del self.log.attrs[field]  # it stays the constructor's container
-        else:
-            self.log.attrs[field] = current
-
-    def set_item(self, base: Value, key: Value, value: Value, node: ast.Subscript) -> None:
-        """``base[key] = value``."""
-        ref = base.ref
-        if isinstance(ref, Seq):
-            self.grown(ref, value, node)
-            if ref.shared:
-                self.log.stores.append(self.outside(ref.shared.rpartition(".")[2], node, value))
-                if value.kinds & DEVICE:
-                    shared = Why(
-                        self.frame.module.path,
-                        node.lineno,
-                        f"kept in `{ref.shared.rpartition('.')[2]}`, which every call shares",
-                        value.why,
-                    )
-                    value = replace(value, cost=WORKSPACE, roots=frozenset((f"g:{ref.shared}",)), why=shared)
-                ref.put(value)
-                return
-            literal = key.const
-            if isinstance(literal, (str, int)) and not isinstance(literal, bool):
-                if ref.items is not None and isinstance(literal, int) and -len(ref.items) <= literal < len(ref.items):
-                    ref.items[literal] = value if not self.path else join(ref.items[literal], value)
-                    return
-                if (ref.keys is None and ref.items is None) or ref.keys is not None:
-                    ref.keys = ref.keys if ref.keys is not None else {}
-                    ref.keys[literal] = value
-                    return
-            ref.put(value)
-        elif base.kinds & (DEVICE | UNKNOWN):
-            self.mutated(node, base, "item assignment", node.value)
-            self.fill(base, value, node)
-
-    def fill(self, buffer: Value, value: Value, node: ast.AST) -> None:
-        """A buffer of our own receives content."""
-        for root in buffer.roots:
-            if root.startswith("n"):
-                old = self.heap.get(root)
-                content = Value(
-                    DEVICE, max(value.cost, CONST) if value.kinds & (DEVICE | UNKNOWN) else CONST, value.deps
-                )
-                content = replace(content, why=self.why(node, "filled here", value.why))
-                self.heap[root] = content if old is None else join(old, content)
-
-    def mutated(self, node: ast.AST, value: Value, how: str, target: ast.AST) -> None:
-        """Note an in-place write."""
-        self.log.mutations.append(
-            Mutation(
-                node,
-                value,
-                how,
-                ast.unparse(target) if isinstance(target, (ast.Name, ast.Attribute)) else "",
-                self.frame.module.path,
-                self.frame.name,
-                self.log.phase,
-                self.tick(),
-                self.path,
-            )
-        )
-
     def do_expr(self, node: ast.Expr) -> bool:
         if not isinstance(node.value, ast.Constant):
             self.eval(node.value)
@@ -799,26 +417,6 @@ class Machine(Expressions, Calls, Places):
                     self.log.attrs.pop(target.attr, None)
         return False
 
-    def literal_names(self, node: ast.expr) -> list[str]:
-        """The strings that a name expression may be, where they can be listed: f-strings and loops give none."""
-        value = self.eval(node)
-        return [value.const] if isinstance(value.const, str) else []
-
-    def event(self, name: str, node: ast.AST, unset: bool = False, sure: bool = True) -> Read:
-        """A read-like event at ``node``."""
-        return Read(
-            name,
-            node,
-            self.frame.module.path,
-            self.frame.name,
-            self.log.phase,
-            self.tick(),
-            self.path,
-            unset,
-            sure,
-            self.frame.node,
-        )
-
     def do_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         closure = Chain(self.frame)
         value = Value(HOST, ref=Func(node, self.frame.module, self.frame.owner, closure, is_kernel(node)))
@@ -854,143 +452,6 @@ class Machine(Expressions, Calls, Places):
 
     def do_jump(self, node: ast.stmt) -> bool:
         return True
-
-    # -- containers --------------------------------------------------------------------------------------------------
-
-    def positions(self, value: Value, count: int | None) -> list[Value] | None:
-        """The items of a value by position, where they are known."""
-        ref = value.ref
-        if isinstance(ref, Seq):
-            if ref.items is not None and ref.rest is None:
-                return ref.items
-            if ref.variants and count is not None:
-                return next((items for items in ref.variants if len(items) == count), None)
-            return None
-        if isinstance(ref, Inst) and ref.info and count is not None and len(ref.attrs) == count:
-            from cachelint.infer.annotations import is_record
-
-            if is_record(ref.info):
-                return list(ref.attrs.values())
-        return None
-
-    def element_of(self, value: Value, node: ast.AST) -> Value:
-        """One item of a value that is iterated or unpacked without known positions."""
-        ref = value.ref
-        if isinstance(ref, Seq):
-            element = ref.element()
-            return element if element is not None else NONE_VALUE
-        if "shape" in value.tags or value.kinds == HOST:
-            return Value(HOST, deps=value.deps, why=value.why, sure=value.sure)
-        if value.param is not None and f"{value.param}[]" in self.settled:
-            return self.item_symbol(value, node)
-        if value.kinds & DEVICE:
-            return replace(value, param=None, kinds=value.kinds & ~NONE)
-        if value.kinds & UNKNOWN and value.param is not None:
-            return self.item_symbol(value, node)
-        return replace(value, param=None, kinds=(value.kinds & ~NONE) or UNKNOWN)
-
-    def item_symbol(self, value: Value, node: ast.AST, position: int | str | None = None) -> Value:
-        """The items of an unknown container: a symbol for each known place, one for the others together."""
-        assert value.param is not None
-        owner = self.symbols.get(value.param)
-        place = "" if position is None else str(position)
-        item = self.symbol(
-            f"{value.param}[{place}]",
-            "item",
-            f"an item of `{value.param}`",
-            self.frame.module,
-            getattr(node, "lineno", 0),
-            deps=value.deps,
-            cost=value.cost,
-            prior=owner.prior if owner is not None else 0,
-        )
-        if value.cost < OPAQUE:
-            return item
-        return replace(item, roots=frozenset(f"{root}#{place}" for root in value.roots), why=value.why)
-
-
-OUTSIDE = class_info(ast.ClassDef("object", [], [], [], []), ModuleInfo("<outside>", "", "<outside>"), "")
-"""The class of objects whose own is not here."""
-
-
-class Chain(dict[str, Value]):
-    """Names a nested function sees: the enclosing activation's, as they stand when asked, then those further out."""
-
-    def __init__(self, frame: Frame) -> None:
-        super().__init__()
-        self.outer = frame
-
-    def get(self, key: str, default: Value | None = None) -> Value | None:  # type: ignore[override]
-        """The value of a name, nearest scope first."""
-        found = self.outer.env.get(key)
-        if found is None and self.outer.closure is not None:
-            found = self.outer.closure.get(key)
-        return default if found is None else found
-
-
-def _merge(mine: dict[str, Value], other: dict[str, Value], missing: str | None) -> dict[str, Value]:
-    if mine is other:
-        return mine
-    result = dict(mine)
-    for name, value in other.items():
-        own = mine.get(name)
-        if own is None and missing is None and "." in name:
-            continue  # what a test showed on one path only
-        if own is None:
-            result[name] = value if missing is None else value.tagged(missing)
-        elif own is not value:
-            result[name] = join(own, value)
-    for name, value in mine.items():
-        if name not in other:
-            if missing is not None:
-                result[name] = value.tagged(missing)
-            elif "." in name:
-                del result[name]
-    return result
-
-
-def decided(value: Value, outcome: Outcome) -> Value:
-    """A symbol's value once its evidence is weighed: what holds no tensor has no storage either."""
-    tags = value.tags | {"handle"} if outcome.handle else value.tags
-    if outcome.foreign_only:
-        tags |= {"foreign-only"}
-    return Value(
-        outcome.kinds,
-        value.cost,
-        value.deps,
-        value.roots if outcome.kinds & DEVICE else frozenset(),
-        value.param,
-        None,
-        outcome.why,
-        outcome.sure,
-        tags,
-    )
-
-
-def join_deps(values: Iterable[Value]) -> frozenset[str]:
-    """All parameters that any of the values depends on."""
-    result: frozenset[str] = frozenset()
-    for value in values:
-        if value.deps and value.deps is not result:
-            result |= value.deps
-    return result
-
-
-def is_kernel(node: FunctionNode) -> bool:
-    """Whether a function is device code (``@triton.jit`` and its like): launched, never interpreted."""
-    for decorator in node.decorator_list:
-        target = decorator.func if isinstance(decorator, ast.Call) else decorator
-        text = ast.unparse(target)
-        last = text.rpartition(".")[2]
-        if last in ("autotune", "heuristics") or (
-            last in ("jit", "kernel") and _DEVICE_JIT.intersection(text.split("."))
-        ):
-            return True
-    return False
-
-
-_BUILTINS = frozenset((*dir(builtins), "__file__", "__name__", "__class__"))
-_DEVICE_JIT = frozenset(("triton", "tilelang", "gluon", "cute", "wp", "ct", "cuda", "helion", "T", "tl"))
 
 
 def _globalised(value: Value, module: ModuleInfo, target: ast.Name) -> Value:

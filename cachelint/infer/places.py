@@ -7,24 +7,30 @@ made of a star keep its places in sight, and so do calls that hand it on.
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from cachelint.infer.effects import Effects
 from cachelint.infer.optable import operators
 from cachelint.infer.symbols import STRONG
-from cachelint.infer.values import HOST, NONE, Bound, Ext, Func, Seq, Value, replace
-
-if TYPE_CHECKING:
-    from cachelint.infer.machine import Machine
+from cachelint.infer.values import (
+    HOST,
+    NONE,
+    Bound,
+    Ext,
+    Func,
+    Seq,
+    Value,
+    replace,
+)
 
 _STARS = frozenset(("star", "kwarg"))
 _FEW = 16
 """How many places a slice with a literal end is spelled out for."""
 
 
-class Places:
+class Places(Effects):
     """Stars, and what is cut out of them or made of them."""
 
-    def place(self: Machine, ref: Seq, key: str | int, node: ast.AST, hint: str = "") -> Value:  # type: ignore[misc]
+    def place(self, ref: Seq, key: str | int, node: ast.AST, hint: str = "") -> Value:
         """What callers give at one place of ``*args`` or under one key of ``**kwargs``."""
         rest = ref.rest
         assert rest is not None
@@ -41,14 +47,14 @@ class Places:
         )
         return replace(value, roots=rest.roots)
 
-    def has_places(self: Machine, value: Value | None) -> bool:  # type: ignore[misc]
+    def has_places(self, value: Value | None) -> bool:
         """Whether a value is an item of a star, of which nothing says which."""
         if value is None or value.param is None or value.ref is not None:
             return False
         symbol = self.symbols.get(value.param)
         return symbol is not None and symbol.kind in _STARS
 
-    def slice_places(self: Machine, ref: Seq, key: ast.Slice) -> Value | None:  # type: ignore[misc]
+    def slice_places(self, ref: Seq, key: ast.Slice) -> Value | None:
         """A slice of a star: the places that it has, counted as the star counts them where its start is known."""
         if key.step is not None or ref.rest is None or ref.rest.param is None:
             return None
@@ -64,8 +70,8 @@ class Places:
             return Value(HOST, ref=Seq(known))
         return part_of(ref, items[lower:] if ref.items is not None else None, max(lower - len(items), 0))
 
-    def spread(  # type: ignore[misc]
-        self: Machine,
+    def spread(
+        self,
         func: Value,
         args: list[Value],
         kwargs: dict[str, Value],
@@ -91,8 +97,9 @@ class Places:
         kwargs = dict(kwargs)
         parameters = [*spec.posonlyargs, *spec.args]
         optional = len(parameters) - len(spec.defaults)
+        pairs: list[tuple[ast.arg, ast.expr | None, int | None]]
         pairs = [(p, spec.defaults[n - optional] if n >= optional else None, n) for n, p in enumerate(parameters)]
-        pairs += [(p, d, None) for p, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)]  # type: ignore[misc]
+        pairs += [(p, d, None) for p, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)]
         for parameter, default, number in pairs[own + len(given) :]:
             name = parameter.arg
             if name in kwargs:
@@ -111,8 +118,8 @@ class Places:
             kwargs[name] = value
         return given, kwargs
 
-    def spread_evidence(  # type: ignore[misc]
-        self: Machine, dotted: str, args: list[Value], stars: tuple[Seq | None, Seq | None], node: ast.Call
+    def spread_evidence(
+        self, dotted: str, args: list[Value], stars: tuple[Seq | None, Seq | None], node: ast.Call
     ) -> None:
         """What an operator demands of the places of the stars that it is given."""
         table = operators()

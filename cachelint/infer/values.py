@@ -22,7 +22,6 @@ HOST, DEVICE, NONE, UNKNOWN = 1, 2, 4, 8
 # How a device value comes to be, cheapest first; a join takes the larger. From SAVED on, live inputs can't give it back.
 LIVE, CONST, CHEAP, PERSIST, BUFFER, EXPENSIVE, OPAQUE, CHILD, COLLECTIVE, WORKSPACE, RANDOM = range(11)
 SAVED = BUFFER
-
 COST_NAMES = {
     LIVE: "an input or an alias of one",
     CONST: "a constant tensor",
