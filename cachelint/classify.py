@@ -9,13 +9,10 @@ from dataclasses import dataclass
 
 from cachelint.collect import held, uses
 from cachelint.collect.log import Write
-from cachelint.index.walk import walk
+from cachelint.index.walk import code_of, walk
 from cachelint.infer.analysis import Analysis, options
 from cachelint.infer.symbols import settle
 from cachelint.infer.values import (
-    CHEAP,
-    COLLECTIVE,
-    CONST,
     COST_NAMES,
     DEVICE,
     HIGH,
@@ -51,7 +48,7 @@ from cachelint.source import display_path
 _CONFIDENCE = {HIGH: Confidence.HIGH, MEDIUM: Confidence.MEDIUM, LOW: Confidence.LOW}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verdict:
     """The judgement of one value before it is put into words."""
 
@@ -374,7 +371,7 @@ def _saved_reports(
             continue
         for expr, value in zip(save.exprs, save.values, strict=False):
             target = expr.value if isinstance(expr, ast.Starred) else expr
-            name = ast.unparse(target)
+            name = code_of(target)
             if name in taken or value.kinds == NONE:
                 continue
             if analysis.unit.receiver_is_self and carried(value).roots & field_roots:
@@ -393,6 +390,3 @@ def _saved_reports(
 def relative(path: str) -> str:
     """A path as reports show it: relative to the working directory, with forward slashes."""
     return display_path(path, os.getcwd()) if os.path.isabs(path) else path.replace(os.sep, "/")
-
-
-_ = (CHEAP, COLLECTIVE, CONST, HOST, Seq)

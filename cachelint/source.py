@@ -92,6 +92,7 @@ def split_lines(text: str) -> tuple[str, ...]:
     return tuple(_NEWLINE.split(text) if "\r" in text else text.split("\n"))
 
 
+@lru_cache(maxsize=4096)
 def display_path(abspath: str, cwd: str) -> str:
     """The path to show: relative to the working directory, with forward slashes."""
     prefix = cwd if cwd.endswith(os.sep) else cwd + os.sep

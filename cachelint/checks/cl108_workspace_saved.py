@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext, of_field
 from cachelint.collect.held import written_globals
+from cachelint.index.walk import code_of
 from cachelint.infer.values import DEVICE, carried
 from cachelint.model import FieldReport, Finding
 
@@ -32,7 +33,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
             if not shared.isdisjoint(roots):  # a tensor that is merely kept in a table keeps its bytes
                 target = expr.value if isinstance(expr, ast.Starred) else expr
                 told = full.why.text if full.why is not None else "a shared workspace"
-                yield context.at(rule, target, _message(f"`{ast.unparse(target)}`", told))
+                yield context.at(rule, target, _message(f"`{code_of(target)}`", told))
 
 
 def _message(name: str, reason: str) -> str:

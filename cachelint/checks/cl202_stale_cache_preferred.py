@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import loaded, names, statements
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import walk
+from cachelint.index.walk import code_of, walk
 from cachelint.model import FieldClass, FieldReport, Finding
 
 
@@ -47,7 +47,7 @@ def _preferred(
 ) -> tuple[FieldReport, str] | None:
     if isinstance(node, ast.IfExp):
         field, name = _field(node.body, fields), _name(node.orelse, live)
-        if field is not None and name and field.field in ast.unparse(node.test):
+        if field is not None and name and field.field in code_of(node.test):
             return field, name
         other, first = _field(node.orelse, fields), _name(node.body, live)
         if other is not None and first and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.Is):
@@ -59,7 +59,7 @@ def _preferred(
             return field, name
     elif isinstance(node, ast.If) and not node.orelse:
         # `if self.x is not None: x = self.x`; asking for x first is the right order.
-        tested = ast.unparse(node.test)
+        tested = code_of(node.test)
         for statement in statements(node.body):
             if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
                 field, name = _field(statement.value, fields), _name(statement.targets[0], live)

@@ -11,7 +11,7 @@ from cachelint.checks import Rule, TypeContext
 from cachelint.checks.never_set import never_set
 from cachelint.checks.support import complete, facts, statements
 from cachelint.collect.log import Exit, Path, Read, ReceiverLog, Write
-from cachelint.index.walk import walk
+from cachelint.index.walk import code_of, walk
 from cachelint.infer.analysis import Analysis
 from cachelint.model import FieldReport, Finding
 
@@ -134,7 +134,7 @@ def _excused(writes: list[Write], missing: list[Exit], analysis: Analysis, insta
     if instance and _first_call_only(writes, log):
         return True
     for exit_ in missing:
-        if any(_GRAD_MODE.search(ast.unparse(statement)) for statement in _arm(exit_, log)):
+        if any(_GRAD_MODE.search(code_of(statement)) for statement in _arm(exit_, log)):
             return True
     # A branch of a layer that asks its configuration goes the same way in every call.
     return instance and bool(tests) and all(_constant(test, analysis) for test in tests)
@@ -183,7 +183,7 @@ def _arm(exit_: Exit, log: ReceiverLog) -> Iterator[ast.stmt]:
 
 def _asks_for_backward(test: ast.expr, analysis: Analysis) -> bool:
     """A test of the gradient mode, of the receiver itself, or of a local name that stands for one of these."""
-    text = ast.unparse(test)
+    text = code_of(test)
     if _GRAD_MODE.search(text):
         return True
     names = {n.id for n in walk(test) if isinstance(n, ast.Name)}
@@ -196,7 +196,7 @@ def _asks_for_backward(test: ast.expr, analysis: Analysis) -> bool:
             if isinstance(statement, ast.Assign) and any(
                 isinstance(t, ast.Name) and t.id in names for t in statement.targets
             ):
-                if _GRAD_MODE.search(ast.unparse(statement.value)):
+                if _GRAD_MODE.search(code_of(statement.value)):
                     return True
     return False
 

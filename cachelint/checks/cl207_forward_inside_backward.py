@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import statements
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import code_of, last_name, walk
 from cachelint.model import Finding
 
 _FORWARDS = ("forward", "__call__", "forward_cpu", "forward_gpu")
@@ -30,7 +30,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
                 call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _FORWARDS else call.func
             )
             if isinstance(call.func, ast.Attribute) and call.func.attr in _FORWARDS and _of_self(target):
-                whose = "forward" if isinstance(target, ast.Name) else f"the forward of `{ast.unparse(target)}`"
+                whose = "forward" if isinstance(target, ast.Name) else f"the forward of `{code_of(target)}`"
                 yield context.at(
                     rule,
                     call,
@@ -62,4 +62,4 @@ def _runs_autograd(node: FunctionNode) -> bool:
 
 
 def _decorators(node: FunctionNode) -> str:
-    return " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
+    return " ".join(code_of(decorator) for decorator in node.decorator_list)

@@ -9,7 +9,7 @@ from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import facts
 from cachelint.collect.log import ReceiverLog, Save
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import code_of, last_name, walk
 from cachelint.model import Finding
 
 _EVALUATION = ("no_grad", "inference_mode")
@@ -46,7 +46,7 @@ def _evaluation_only(save: Save, log: ReceiverLog) -> bool:
         node = log.branches.get(branch)
         # Behind `if self.training: … return`.
         if node is not None and branch not in inside and how == save.function and arm == "then":
-            if ast.unparse(node.test) == "self.training" and getattr(save.node, "lineno", 0) > node.lineno:
+            if code_of(node.test) == "self.training" and getattr(save.node, "lineno", 0) > node.lineno:
                 return True
     return False
 

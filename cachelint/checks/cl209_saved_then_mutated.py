@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import edited, exclusive, own_roots
 from cachelint.collect.log import Launch, Mutation, Path, ReceiverLog
+from cachelint.index.walk import code_of
 from cachelint.infer.kernels import written_parameters
 from cachelint.infer.values import DEVICE, Value
 from cachelint.model import Finding
@@ -150,7 +151,7 @@ def _kept(context: TypeContext, log: ReceiverLog) -> Iterator[_Kept]:
                 if value.kinds & DEVICE and value.ref is None and own_roots(value):
                     target = expr.value if isinstance(expr, ast.Starred) else expr
                     how = "registered" if context.analysis.unit.receiver_is_self else "saved"
-                    yield _Kept(ast.unparse(target), how, value, save.node, save.function, save.order, save.path)
+                    yield _Kept(code_of(target), how, value, save.node, save.function, save.order, save.path)
     read = {field.field for field in context.report.fields if field.read}
     for write in log.writes:
         value = write.value

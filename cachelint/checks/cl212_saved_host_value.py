@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import saves
+from cachelint.index.walk import code_of
 from cachelint.infer.values import HIGH, HOST, Const, Seq, Value
 from cachelint.model import Finding
 
@@ -27,7 +28,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
                 yield context.at(
                     rule,
                     target,
-                    f"`{ast.unparse(target)}` is {what}: save_for_backward takes tensors and None only, and raises TypeError "
+                    f"`{code_of(target)}` is {what}: save_for_backward takes tensors and None only, and raises TypeError "
                     "as soon as an input requires grad",
                 )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import Unpacking, complete, count, loaded, saves, unpackings
+from cachelint.index.walk import code_of
 from cachelint.infer.values import DEVICE, UNKNOWN
 from cachelint.model import Finding
 
@@ -40,7 +41,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
         yield context.at(
             rule,
             expr,
-            f"`{ast.unparse(expr)}` is saved for backward, and nobody reads it: it is held from forward to backward for nothing",
+            f"`{code_of(expr)}` is saved for backward, and nobody reads it: it is held from forward to backward for nothing",
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from cachelint.checks import Rule, TypeContext
 from cachelint.checks.support import saves
 from cachelint.classify import output_roots
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import code_of, last_name, walk
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.values import DEVICE, RANDOM, Value
 from cachelint.model import Finding
@@ -36,7 +36,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
             yield context.at(
                 rule,
                 target,
-                f"`{ast.unparse(target)}` is neither input nor output: a second derivative misses what depends on it. Mark backward "
+                f"`{code_of(target)}` is neither input nor output: a second derivative misses what depends on it. Mark backward "
                 "with once_differentiable, or save inputs and derive it",
             )
             return

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from cachelint.checks import Rule, TypeContext
+from cachelint.index.walk import code_of
 from cachelint.infer.values import DEVICE, OPAQUE, Value
 from cachelint.model import Finding
 
@@ -26,7 +27,7 @@ def check(context: TypeContext, rule: Rule) -> Iterator[Finding]:
                 if _through(value) and id(expr) not in seen:
                     seen.add(id(expr))
                     target = expr.value if isinstance(expr, ast.Starred) else expr
-                    yield context.at(rule, target, _message(f"`{ast.unparse(target)}` is saved"))
+                    yield context.at(rule, target, _message(f"`{code_of(target)}` is saved"))
     read = {field.field: field for field in context.report.fields if field.read}
     for write in log.writes:
         if write.phase == "forward" and write.file == path and _through(write.value) and write.field in read:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import children, last_name, walk
+from cachelint.index.walk import children, code_of, last_name, walk
 from cachelint.infer.optable import operators
 
 SMALL, UNSURE, FULL = 0, 1, 2
@@ -241,7 +241,7 @@ class Extents:
 
 
 def _of_parameter(argument: ast.arg) -> int:
-    text = ast.unparse(argument.annotation) if argument.annotation is not None else ""
+    text = code_of(argument.annotation) if argument.annotation is not None else ""
     return SMALL if text.strip("'\"") in ("int", "float", "bool", "str") else FULL
 
 
@@ -258,7 +258,7 @@ def _reduced(node: ast.AST) -> Iterator[str]:
                 if isinstance(operand, ast.Name):
                     yield operand.id
     elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
-        if isinstance(node.value.value, ast.Name) and ast.unparse(node.slice) != "0":
+        if isinstance(node.value.value, ast.Name) and code_of(node.slice) != "0":
             yield node.value.value.id
     elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
         if isinstance(node.value.value, ast.Name) and isinstance(node.targets[0], ast.Tuple):

@@ -16,7 +16,7 @@ from cachelint.index.walk import last_name, walk
 from cachelint.infer.values import BUFFER, CHEAP, CONST, DEVICE, PERSIST, Seq, carried
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Owners:
     """Names that together own storages past their last use.
 
@@ -31,7 +31,7 @@ class Owners:
     join: ast.Call | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Storage:
     """One storage of forward: its size, the units of forward's body between which it is alive, and who could release it."""
 

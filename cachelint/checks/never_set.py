@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from cachelint.checks import TypeContext
 from cachelint.checks.support import home_made
 from cachelint.collect.log import Read
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import code_of, last_name, walk
 
 _DECORATORS = frozenset(
     "staticmethod classmethod once_differentiable no_grad disable custom_fwd custom_bwd autocast_custom_fwd"
@@ -50,9 +50,7 @@ def _in_sight(context: TypeContext) -> bool:
         return False
     owners = analysis.machine.mro(info)
     names = {owner.name for owner in owners}
-    if any(
-        last_name(base) not in names and not _BASE.search(ast.unparse(base)) for o in owners for base in o.node.bases
-    ):
+    if any(last_name(base) not in names and not _BASE.search(code_of(base)) for o in owners for base in o.node.bases):
         return False
     for method in (*analysis.unit.forward, *analysis.unit.setup, *analysis.unit.backward):
         if any(isinstance(node, ast.Call) and last_name(node.func) == "setattr" for node in walk(method.node)):

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cachelint.collect.log import Path, Read, ReceiverLog, Save
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import blocks, last_name, parents, walk
+from cachelint.index.walk import blocks, code_of, last_name, parents, walk
 from cachelint.infer.analysis import Analysis
 from cachelint.infer.values import Value, carried
 
@@ -78,14 +78,14 @@ def _facts(test: ast.expr, truth: bool) -> Iterator[tuple[str, bool]]:
         for part in test.values:
             yield from _facts(part, truth)
     elif isinstance(test, ast.Compare) and len(test.ops) == 1:
-        left, op, right = ast.unparse(test.left), test.ops[0], ast.unparse(test.comparators[0])
+        left, op, right = code_of(test.left), test.ops[0], code_of(test.comparators[0])
         if isinstance(op, (ast.IsNot, ast.NotEq)):
             truth = not truth
         yield (f"{left} {'is' if isinstance(op, (ast.Is, ast.IsNot)) else type(op).__name__} {right}", truth)
         if right == "None":
             yield (left, not truth)
     else:
-        yield (ast.unparse(test), truth)
+        yield (code_of(test), truth)
 
 
 def entry_of(event: Event, phase: str, log: ReceiverLog) -> str:
@@ -118,11 +118,11 @@ def edited(node: ast.AST) -> str:
     if isinstance(node, ast.Call):
         out = next((keyword.value for keyword in node.keywords if keyword.arg == "out"), None)
         if out is not None:
-            return ast.unparse(out)
-        return ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+            return code_of(out)
+        return code_of(node.func.value) if isinstance(node.func, ast.Attribute) else ""
     if isinstance(node, ast.AugAssign):
-        return ast.unparse(node.target)
-    return ast.unparse(node.value) if isinstance(node, ast.Subscript) else ""
+        return code_of(node.target)
+    return code_of(node.value) if isinstance(node, ast.Subscript) else ""
 
 
 def loaded(scope: ast.AST) -> set[str]:

@@ -79,7 +79,7 @@ def _free(func: Func) -> list[Value]:
     for default in (*args.defaults, *args.kw_defaults):
         if isinstance(default, ast.Name):
             wanted.add(default.id)
-    return [found for name in sorted(wanted) if (found := closure.get(name)) is not None]
+    return [found for name in sorted(wanted) if (found := closure.find(name)) is not None]
 
 
 def _of_objects(attribute: str) -> bool:

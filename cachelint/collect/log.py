@@ -11,7 +11,7 @@ Path = tuple[tuple[int, str], ...]
 """The branches that lead to an event: (id of the branching statement, arm), outermost first."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Write:
     """``receiver.field = value`` in some form. ``guards`` are the receiver's fields that the branch tests."""
 
@@ -30,7 +30,7 @@ class Write:
     """Whether it is written by the ``__call__`` around forward, which serves all subclasses of a base."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Read:
     """A read of ``receiver.field``; ``unset`` when forward had not written it yet on this path."""
 
@@ -47,7 +47,7 @@ class Read:
     """The function whose body the read stands in."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Save:
     """One call of the dialect's save API: the expressions and their values, starred ones expanded where known."""
 
@@ -62,7 +62,7 @@ class Save:
     path: Path
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Mutation:
     """A value written in place: by a method, ``out=``, an item assignment, an augmented assignment or a kernel."""
 
@@ -77,7 +77,7 @@ class Mutation:
     path: Path
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Returned:
     """One ``return`` of forward, setup_context, backward or jvp."""
 
@@ -90,7 +90,7 @@ class Returned:
     path: Path
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Exit:
     """Forward or setup_context ends here: ``set`` are the receiver's fields that are surely set."""
 
@@ -101,7 +101,7 @@ class Exit:
     set: frozenset[str]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class ChildCall:
     """A method of an object that the receiver holds is called: ``self.child.forward(x)``, ``self.child(x)``."""
 
@@ -119,7 +119,7 @@ class ChildCall:
     loops: int
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Launch:
     """A kernel of the project is launched with these values, by the kernel's parameter names."""
 
@@ -133,7 +133,7 @@ class Launch:
     path: Path
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Outside:
     """A tensor goes into, or comes out of, something that every call shares. ``name`` tells the slot apart."""
 
@@ -147,7 +147,7 @@ class Outside:
     path: Path
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Binding:
     """``name = value`` in the body of forward. ``statement`` is the innermost statement of that body."""
 
@@ -158,7 +158,7 @@ class Binding:
     path: Path
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Allocation:
     """A new tensor, made by ``statement`` of forward's body; ``what`` says by which operator."""
 
@@ -168,7 +168,7 @@ class Allocation:
     order: int
 
 
-@dataclass(slots=True)
+@dataclass
 class ReceiverLog:
     """All events on one receiver, in the order of interpretation, and the current value of each attribute."""
 

@@ -13,7 +13,7 @@ from cachelint.dialects import by_name, known
 from cachelint.index.chunks import Chunk
 from cachelint.index.module import Binding, ClassInfo, FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
-from cachelint.index.walk import children, last_name, walk
+from cachelint.index.walk import children, code_of, last_name, walk
 from cachelint.infer.machine import Machine
 from cachelint.settings import DialectSpec, Settings
 
@@ -21,7 +21,7 @@ _CLASS = re.compile(r"^[ \t]*class[ \t]+\w+", re.MULTILINE)
 _HEADER = re.compile(r"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\[[^\]]*\])?[ \t]*\(([^)]*)\)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Method:
     """A method with the class that defines it."""
 
@@ -30,7 +30,7 @@ class Method:
     module: ModuleInfo
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Unit:
     """One type to judge: its dialect, and the methods that are its forward and backward, most derived first."""
 
@@ -336,7 +336,7 @@ class _Finder:
                     if isinstance(decorator.args[0].value, str) and "::" in decorator.args[0].value:
                         return method, decorator.args[0].value
             return method, method.node.name
-        return None, ast.unparse(node) if node is not None else "register_autograd"
+        return None, code_of(node) if node is not None else "register_autograd"
 
     def implementation(self, name: str) -> Method | None:
         """The function that ``@custom_op(name)`` decorates."""

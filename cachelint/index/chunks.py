@@ -19,7 +19,7 @@ _DOUBLE, _SINGLE = re.compile('"""'), re.compile("'''")
 _TRIPLE = re.compile(r'"""|\'\'\'')
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chunk:
     """One top-level statement: ``kind`` is ``def``, ``class`` or ``other``; ``start`` is its first line, 0-based."""
 

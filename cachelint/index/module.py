@@ -19,7 +19,7 @@ _KERNEL = re.compile(r"^@(?:\w+\.)*(?:jit|kernel|autotune|heuristics)\b", re.MUL
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Import:
     """A name bound by an import: ``module`` is absolute or, with ``level`` dots, relative; ``name`` None for a module."""
 
@@ -28,7 +28,7 @@ class Import:
     level: int
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class ClassInfo:
     """A class of the project. ``scope`` holds the definitions of the function it is nested in, if any."""
 

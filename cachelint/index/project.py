@@ -31,7 +31,7 @@ _INSTALLED = sys.stdlib_module_names | frozenset(
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ClassInfo)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Resolved:
     """What a name stands for: a project definition with its module, or the dotted name of something outside."""
 
@@ -143,7 +143,7 @@ class Project:
                 return found
             if folder == self.root or len(folder) <= len(self.root):
                 break
-            folder = os.path.dirname(folder)
+            folder = folder.rpartition(os.sep)[0]
         if self._is_own_name(dotted.partition(".")[0]):
             found = self._at(os.path.dirname(self.root), tail)
             if found:
@@ -166,7 +166,7 @@ class Project:
         return None if shadowed and f"{folder}{os.sep}__init__.py" in self._set else self._at(folder, tail)
 
     def _at(self, folder: str, tail: str) -> str | None:
-        base = os.path.join(folder, tail) if tail else folder
+        base = f"{folder.rstrip(os.sep)}{os.sep}{tail}" if tail else folder
         for candidate in (f"{base}.py", f"{base}{os.sep}__init__.py"):
             if candidate in self._set:
                 return candidate

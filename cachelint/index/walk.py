@@ -127,3 +127,13 @@ def within(node: ast.AST, outer: ast.AST | None) -> bool:
 def last_name(node: ast.AST) -> str:
     """The last part of a name or dotted name, empty for any other expression."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def code_of(node: ast.AST) -> str:
+    """The code of a node, as ``ast.unparse`` writes it. Most are names and dotted names, which need no visitor."""
+    tail = ""
+    here = node
+    while isinstance(here, ast.Attribute):
+        tail = f".{here.attr}{tail}"
+        here = here.value
+    return here.id + tail if isinstance(here, ast.Name) else ast.unparse(node)

@@ -11,6 +11,7 @@ from cachelint.collect.log import ReceiverLog
 from cachelint.collect.types import Method, Unit
 from cachelint.index.module import FunctionNode
 from cachelint.index.project import Project
+from cachelint.index.walk import code_of
 from cachelint.infer import callers
 from cachelint.infer.annotations import Reader
 from cachelint.infer.core import Exhausted, decided
@@ -41,7 +42,7 @@ from cachelint.infer.values import (
 )
 
 
-@dataclass(slots=True)
+@dataclass
 class Analysis:
     """What interpretation found out about one type."""
 
@@ -479,7 +480,7 @@ def _parameters(
             env[parameter.arg] = Value(HOST, ref=Seq(None, item)) if len(pairs) == 1 else item
             continue
         if parameter.annotation is not None:
-            text = ast.unparse(parameter.annotation)
+            text = code_of(parameter.annotation)
             told = Why(module.path, parameter.lineno, f"parameter `{parameter.arg}` is annotated {text}")
             read = reader.read(parameter.annotation, name, f"p:{name}", told)
             if read is not None:
@@ -494,7 +495,7 @@ def _parameters(
         if default is not None and not optional:
             literal = default.value if isinstance(default, ast.Constant) else None
             if isinstance(literal, (int, float, str, bytes, complex)) or isinstance(default, (ast.UnaryOp, ast.Tuple)):
-                text = ast.unparse(default)
+                text = code_of(default)
                 symbol.note(
                     HOST, STRONG, Why(module.path, parameter.lineno, f"`{parameter.arg}` has the default {text}")
                 )

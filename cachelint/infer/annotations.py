@@ -102,7 +102,7 @@ _SEQUENCES = frozenset(
 _MAPPINGS = frozenset(["Dict", "dict", "Mapping", "MutableMapping", "OrderedDict", "defaultdict"])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reader:
     """Reads annotations of one module. ``budget`` bounds nesting of dataclasses in dataclasses."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from cachelint.index.walk import walk
+from cachelint.index.walk import code_of, walk
 from cachelint.infer.annotations import Reader
 from cachelint.infer.conditions import Conditions
 from cachelint.infer.names import suggests
@@ -187,7 +187,7 @@ class Attributes(Conditions):
         for owner in self.mro(info) if info is not None else ():
             for member in owner.members.get(name, ()):
                 if isinstance(member, ast.AnnAssign):
-                    told = self.why(node, f"`{name}` of a {owner.name} is annotated {ast.unparse(member.annotation)}")
+                    told = self.why(node, f"`{name}` of a {owner.name} is annotated {code_of(member.annotation)}")
                     read = Reader(self.project, owner.module).read(member.annotation, name, f"a:{name}", told)
                     return None if read is None else replace(read, deps=base.deps, cost=PERSIST, param=None)
         return None
@@ -328,7 +328,7 @@ class Attributes(Conditions):
 
 
 def _source(node: ast.expr) -> str:
-    text = ast.unparse(node)
+    text = code_of(node)
     return text if len(text) <= 48 else text[:45] + "..."
 
 

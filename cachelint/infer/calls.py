@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from cachelint.index.module import FunctionNode, ModuleInfo
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import code_of, last_name, walk
 from cachelint.infer.annotations import Reader
 from cachelint.infer.core import _text
 from cachelint.infer.library import ARRAY_MODULE_GETTERS, emptied
@@ -189,7 +189,7 @@ class Calls(Objects):
         guess = result.kinds == HOST and result.sure < HIGH and result.ref is None
         if not (stub or guess or result.kinds & UNKNOWN or (parts and any(part.kinds & UNKNOWN for part in parts))):
             return result
-        why = Why(func.module.path, target.lineno, f"{target.name} is annotated to return {ast.unparse(annotation)}")
+        why = Why(func.module.path, target.lineno, f"{target.name} is annotated to return {code_of(annotation)}")
         read = Reader(self.project, func.module).read(annotation, "", "n0", why)
         if read is None:
             return result
@@ -312,9 +312,7 @@ class Calls(Objects):
                 for item in walk(node):
                     if isinstance(item, ast.Call) and item.args and isinstance(item.args[0], ast.Name):
                         called = last_name(item.func)
-                        tensor = (
-                            called == "isinstance" and len(item.args) == 2 and "Tensor" in ast.unparse(item.args[1])
-                        )
+                        tensor = called == "isinstance" and len(item.args) == 2 and "Tensor" in code_of(item.args[1])
                         if (tensor or called == "is_tensor") and id(item) not in asserted:
                             names.add(item.args[0].id)
             known = self.project.type_tests[id(node)] = frozenset(names)
@@ -331,7 +329,7 @@ class Calls(Objects):
         """What the annotation of a helper's parameter says about an unknown argument."""
         if parameter.annotation is None or not value.kinds & UNKNOWN:
             return value
-        why = self.why(parameter, f"`{parameter.arg}` is annotated {ast.unparse(parameter.annotation)}")
+        why = self.why(parameter, f"`{parameter.arg}` is annotated {code_of(parameter.annotation)}")
         reader = Reader(self.project, func.module)
         root = next(iter(value.roots), "n0")
         read = reader.read(parameter.annotation, value.param or parameter.arg, root, why)

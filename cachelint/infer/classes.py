@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from cachelint.index.module import ClassInfo, FunctionNode
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import code_of, last_name, walk
 from cachelint.infer.annotations import Reader, is_enum
 from cachelint.infer.core import _text
 from cachelint.infer.places import Places
@@ -42,7 +42,7 @@ class Classes(Places):
         """The dotted name of an outside base class, empty for the project's own."""
         if isinstance(base, ast.Subscript):
             base = base.value
-        parts = ast.unparse(base).split(".")
+        parts = code_of(base).split(".")
         found = self.project.resolve(info.module, parts[0])
         if found is None:
             return ".".join(parts)
@@ -148,7 +148,7 @@ class Classes(Places):
                 if isinstance(item, ast.Assign):
                     return self.init_expression(item.value, init, owner, name, base)
                 if isinstance(item, ast.AnnAssign):
-                    why = self.why(item, f"annotated {ast.unparse(item.annotation)}")
+                    why = self.why(item, f"annotated {code_of(item.annotation)}")
                     reader = Reader(self.project, owner.module)
                     read = reader.read(item.annotation, base.param or name, f"a:{owner.name}.{name}", why)
                     if read is not None:
@@ -190,7 +190,7 @@ class Classes(Places):
             for parameter in (*init.args.args, *init.args.kwonlyargs):
                 if parameter.arg == node.id and parameter.annotation is not None:
                     why = self.why(
-                        parameter, f"`{name}` comes from a parameter annotated {ast.unparse(parameter.annotation)}"
+                        parameter, f"`{name}` comes from a parameter annotated {code_of(parameter.annotation)}"
                     )
                     reader = Reader(self.project, owner.module)
                     read = reader.read(parameter.annotation, base.param or name, f"a:{owner.name}.{name}", why)

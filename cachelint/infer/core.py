@@ -20,6 +20,7 @@ from cachelint.collect.log import (
 )
 from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
 from cachelint.index.project import Project
+from cachelint.index.walk import code_of
 from cachelint.infer.symbols import STRONG, Outcome, Symbol
 from cachelint.infer.values import (
     CHEAP,
@@ -56,7 +57,7 @@ class Exhausted(Exception):
     """The step budget of one type is used up."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Frame:
     """One activation of a function: its names and what it returned."""
 
@@ -64,7 +65,7 @@ class Frame:
     module: ModuleInfo
     name: str
     owner: ClassInfo | None = None
-    closure: dict[str, Value] | None = None
+    closure: Frame | None = None
     returns: list[Value] = field(default_factory=list)
     yields: list[Value] = field(default_factory=list)
     depth: int = 0
@@ -75,6 +76,16 @@ class Frame:
     node: ast.AST | None = None
     told: bool = False
     """Whether ``env`` holds, as ``name.attribute``, what a test has shown of an object's attribute."""
+
+    def find(self, name: str) -> Value | None:
+        """What a nested function sees under a name: it is asked for as it stands now, in the nearest scope first."""
+        scope: Frame | None = self
+        while scope is not None:
+            found = scope.env.get(name)
+            if found is not None:
+                return found
+            scope = scope.closure
+        return None
 
 
 OUTSIDE = class_info(ast.ClassDef("object", [], [], [], []), ModuleInfo("<outside>", "", "<outside>"), "")
@@ -158,7 +169,7 @@ class Core:
         env: dict[str, Value],
         *,
         owner: ClassInfo | None = None,
-        closure: dict[str, Value] | None = None,
+        closure: Frame | None = None,
         name: str = "",
         self_name: str = "",
         entry: bool = False,
@@ -396,21 +407,6 @@ class Core:
         self.log.attrs = _merge(self.log.attrs, other[1], missing="maybe-unset")
 
 
-class Chain(dict[str, Value]):
-    """Names a nested function sees: the enclosing activation's, as they stand when asked, then those further out."""
-
-    def __init__(self, frame: Frame) -> None:
-        super().__init__()
-        self.outer = frame
-
-    def get(self, key: str, default: Value | None = None) -> Value | None:  # type: ignore[override]
-        """The value of a name, nearest scope first."""
-        found = self.outer.env.get(key)
-        if found is None and self.outer.closure is not None:
-            found = self.outer.closure.get(key)
-        return default if found is None else found
-
-
 def _merge(mine: dict[str, Value], other: dict[str, Value], missing: str | None) -> dict[str, Value]:
     if mine is other:
         return mine
@@ -460,5 +456,5 @@ def join_deps(values: Iterable[Value]) -> frozenset[str]:
 
 
 def _text(node: ast.expr) -> str:
-    text = ast.unparse(node)
+    text = code_of(node)
     return text if len(text) <= 40 else text[:37] + "..."

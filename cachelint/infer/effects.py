@@ -8,6 +8,7 @@ from cachelint.collect.log import (
     Mutation,
     Write,
 )
+from cachelint.index.walk import code_of
 from cachelint.infer.core import OUTSIDE
 from cachelint.infer.scopes import Scopes
 from cachelint.infer.values import (
@@ -142,7 +143,7 @@ class Effects(Scopes):
                 node,
                 value,
                 how,
-                ast.unparse(target) if isinstance(target, (ast.Name, ast.Attribute)) else "",
+                code_of(target) if isinstance(target, (ast.Name, ast.Attribute)) else "",
                 self.frame.module.path,
                 self.frame.name,
                 self.log.phase,

@@ -8,7 +8,6 @@ from typing import Any
 
 from cachelint.index.walk import walk
 from cachelint.infer.attributes import Attributes
-from cachelint.infer.core import Chain
 from cachelint.infer.symbols import DECISIVE, FAIR, HINT, STRONG, WEAK
 from cachelint.infer.values import (
     CHEAP,
@@ -252,7 +251,7 @@ class Expressions(Attributes):
 
     def ev_lambda(self, node: ast.Lambda) -> Value:
         self.look_inside(node, [node.body, *defaults(node)])
-        return Value(HOST, ref=Func(node, self.frame.module, self.frame.owner, Chain(self.frame)))
+        return Value(HOST, ref=Func(node, self.frame.module, self.frame.owner, self.frame))
 
     def look_inside(self, node: ast.AST, body: Iterable[ast.AST]) -> None:
         """Reads of the receiver and captured tensors inside a nested scope that may never be interpreted."""

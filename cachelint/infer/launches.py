@@ -9,7 +9,7 @@ from cachelint.collect.log import (
     Launch,
 )
 from cachelint.index.module import FunctionNode
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import code_of, last_name, walk
 from cachelint.infer.expressions import Expressions
 from cachelint.infer.symbols import FAIR, STRONG
 from cachelint.infer.values import (
@@ -235,11 +235,7 @@ def kernel_parameter(func: Func, name: str) -> int:
     except SyntaxError:
         return 0
     for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-        if (
-            parameter.arg == name
-            and parameter.annotation is not None
-            and "constexpr" in ast.unparse(parameter.annotation)
-        ):
+        if parameter.arg == name and parameter.annotation is not None and "constexpr" in code_of(parameter.annotation):
             return HOST
     pointers: set[str] = set()
     bases: dict[str, set[str]] = {}

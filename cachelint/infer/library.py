@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from cachelint.index.walk import code_of
 from cachelint.infer.launches import Launches
 from cachelint.infer.optable import operators
 from cachelint.infer.places import part_of, star_of
@@ -585,7 +586,7 @@ class Library(Launches):
 
 
 def _source(node: ast.Call) -> str:
-    text = ast.unparse(node.func)
+    text = code_of(node.func)
     return text if len(text) <= 48 else text[:45] + "..."
 
 

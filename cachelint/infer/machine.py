@@ -11,10 +11,10 @@ from cachelint.collect.log import (
     Returned,
 )
 from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
-from cachelint.index.walk import walk
+from cachelint.index.walk import code_of, walk
 from cachelint.infer.annotations import Reader
 from cachelint.infer.calls import Calls
-from cachelint.infer.core import MAX_DEPTH, MAX_STEPS, Chain, Exhausted, Frame, join_deps
+from cachelint.infer.core import MAX_DEPTH, MAX_STEPS, Exhausted, Frame, join_deps
 from cachelint.infer.expressions import defaults
 from cachelint.infer.places import part_of
 from cachelint.infer.scopes import is_kernel
@@ -36,6 +36,7 @@ from cachelint.infer.values import (
     join_all,
     replace,
 )
+from cachelint.signals import heed
 
 
 class Machine(Calls):
@@ -51,7 +52,7 @@ class Machine(Calls):
         env: dict[str, Value],
         *,
         owner: ClassInfo | None = None,
-        closure: dict[str, Value] | None = None,
+        closure: Frame | None = None,
         name: str = "",
         self_name: str = "",
         entry: bool = False,
@@ -97,6 +98,8 @@ class Machine(Calls):
             if self.steps > MAX_STEPS:
                 self.exhausted = True
                 raise Exhausted
+            if not self.steps & 255:
+                heed()  # the time limit of a file is a signal
             handler = _STATEMENTS.get(type(statement))
             if handler is not None and handler(self, statement):
                 return True
@@ -153,7 +156,7 @@ class Machine(Calls):
 
     def read_annotation(self, annotation: ast.expr, value: Value) -> Value | None:
         """What an annotated assignment says about an unknown value."""
-        why = self.why(annotation, f"annotated {ast.unparse(annotation)}")
+        why = self.why(annotation, f"annotated {code_of(annotation)}")
         reader = Reader(self.project, self.frame.module)
         read = reader.read(annotation, value.param or "", next(iter(value.roots), "n0"), why)
         if read is None:
@@ -398,7 +401,7 @@ class Machine(Calls):
             if pattern.rest is not None:
                 self.frame.env[pattern.rest] = subject
         elif isinstance(pattern, ast.MatchClass):
-            name = ast.unparse(pattern.cls).rpartition(".")[2]
+            name = code_of(pattern.cls).rpartition(".")[2]
             for part in [*pattern.patterns, *pattern.kwd_patterns]:
                 own = subject if name in ("int", "float", "str", "bool") else self.attribute(subject, "_", node)
                 self.bind_pattern(part, own, node)
@@ -418,8 +421,7 @@ class Machine(Calls):
         return False
 
     def do_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-        closure = Chain(self.frame)
-        value = Value(HOST, ref=Func(node, self.frame.module, self.frame.owner, closure, is_kernel(node)))
+        value = Value(HOST, ref=Func(node, self.frame.module, self.frame.owner, self.frame, is_kernel(node)))
         self.frame.env[node.name] = value
         self.look_inside(node, [*node.body, *defaults(node), *node.decorator_list])
         return False

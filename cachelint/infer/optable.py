@@ -35,7 +35,7 @@ _FUNCTION_CATEGORIES = (
 )
 
 
-@dataclass(slots=True)
+@dataclass
 class Operators:
     """All tables as dictionaries from name to category or argument positions."""
 

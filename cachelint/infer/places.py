@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 
+from cachelint.index.walk import code_of
 from cachelint.infer.effects import Effects
 from cachelint.infer.optable import operators
 from cachelint.infer.symbols import STRONG
@@ -61,7 +62,7 @@ class Places(Effects):
         items = ref.items or []
         lower, upper = (0 if part is None else self.eval(part).const for part in (key.lower, key.upper))
         if not isinstance(lower, int) or lower < 0:
-            family = f"{ref.family}[{'' if key.lower is None else ast.unparse(key.lower)}:]"
+            family = f"{ref.family}[{'' if key.lower is None else code_of(key.lower)}:]"
             return Value(HOST, ref=Seq(None, ref.rest, places=True, family=family)) if not items else None
         if key.upper is not None and isinstance(upper, int) and lower <= upper <= lower + _FEW:
             known = [
@@ -114,7 +115,7 @@ class Places(Effects):
                 if default.value is None:
                     value = replace(value, kinds=value.kinds | NONE)
                 elif default.value is not ...:
-                    self.note(value, HOST, STRONG, default, f"`{name}` has the default {ast.unparse(default)}")
+                    self.note(value, HOST, STRONG, default, f"`{name}` has the default {code_of(default)}")
             kwargs[name] = value
         return given, kwargs
 

@@ -6,6 +6,7 @@ import ast
 import builtins
 
 from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo
+from cachelint.index.walk import code_of
 from cachelint.infer.core import Core, Frame
 from cachelint.infer.optable import operators
 from cachelint.infer.values import (
@@ -41,7 +42,7 @@ class Scopes(Core):
         if found is not None:
             return found
         if frame.closure is not None:
-            found = frame.closure.get(name)
+            found = frame.closure.find(name)
             if found is not None:
                 return found
         found = self.global_name(frame.module, name)
@@ -137,7 +138,7 @@ def is_kernel(node: FunctionNode) -> bool:
     """Whether a function is device code (``@triton.jit`` and its like): launched, never interpreted."""
     for decorator in node.decorator_list:
         target = decorator.func if isinstance(decorator, ast.Call) else decorator
-        text = ast.unparse(target)
+        text = code_of(target)
         last = text.rpartition(".")[2]
         if last in ("autotune", "heuristics") or (
             last in ("jit", "kernel") and _DEVICE_JIT.intersection(text.split("."))

@@ -15,7 +15,7 @@ from cachelint.infer.values import DEVICE, HIGH, HOST, LOW, MEDIUM, NONE, Why
 DECISIVE, STRONG, FAIR, WEAK, HINT = 5, 4, 3, 2, 1
 
 
-@dataclass(slots=True)
+@dataclass
 class Symbol:
     """The evidence about one symbol. ``kind``: param, star, attr, result, self."""
 
@@ -44,7 +44,7 @@ class Symbol:
             self.best[side] = (strength, why)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Outcome:
     """What a symbol turned out to be."""
 

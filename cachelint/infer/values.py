@@ -1,20 +1,21 @@
 """Abstract values: where a value lives, how it was made, what it shares, and why we think so.
 
 A :class:`Value` is never changed once it is made; what Python mutates (lists, dicts, objects, buffers that kernels
-fill) is a :class:`Seq`, an :class:`Inst` or a heap cell keyed by storage root. The records are not declared frozen: the
-inner loop makes hundreds of thousands of them, and a frozen dataclass takes three times as long to make.
+fill) is a :class:`Seq`, an :class:`Inst` or a heap cell keyed by storage root. These records are written out, and are no
+dataclasses: the inner loop makes hundreds of thousands of them, and only a constructor that stands here is compiled with
+the rest (see ``hatch_build.py``).
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo
+    from cachelint.infer.core import Frame
 
 # Where a value may live: a bit set, so that a join is an `or`.
 HOST, DEVICE, NONE, UNKNOWN = 1, 2, 4, 8
@@ -40,14 +41,28 @@ COST_NAMES = {
 LOW, MEDIUM, HIGH = 0, 1, 2
 
 
-@dataclass(slots=True, unsafe_hash=True)
 class Why:
     """One link of evidence and the links before it."""
 
-    path: str
-    line: int
-    text: str
-    before: Why | None = None
+    __slots__ = ("before", "line", "path", "text")
+
+    def __init__(self, path: str, line: int, text: str, before: Why | None = None) -> None:
+        self.path = path
+        self.line = line
+        self.text = text
+        self.before = before
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Why)
+            and self.path == other.path
+            and self.line == other.line
+            and self.text == other.text
+            and self.before == other.before
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.path, self.line, self.text, self.before))
 
     def chain(self, limit: int = 8) -> list[Why]:
         """The links, oldest first, at most ``limit``."""
@@ -62,80 +77,126 @@ class Why:
 # -- what a value refers to ------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, unsafe_hash=True)
 class Const:
     """A literal: its Python value."""
 
-    value: object
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash((self.value,))
 
 
-@dataclass(eq=False, slots=True)
 class Func:
-    """A function of the project. ``env`` are the names of the function it closes over."""
+    """A function of the project. ``env`` is the activation that it closes over."""
 
-    node: FunctionNode | ast.Lambda
-    module: ModuleInfo
-    owner: ClassInfo | None = None
-    env: dict[str, Value] | None = None
-    kernel: bool = False
+    __slots__ = ("env", "kernel", "module", "node", "owner")
+
+    def __init__(
+        self,
+        node: FunctionNode | ast.Lambda,
+        module: ModuleInfo,
+        owner: ClassInfo | None = None,
+        env: Frame | None = None,
+        kernel: bool = False,
+    ) -> None:
+        self.node = node
+        self.module = module
+        self.owner = owner
+        self.env = env
+        self.kernel = kernel
 
 
-@dataclass(eq=False, slots=True)
 class Cls:
     """A class of the project."""
 
-    info: ClassInfo
+    __slots__ = ("info",)
+
+    def __init__(self, info: ClassInfo) -> None:
+        self.info = info
 
 
-@dataclass(eq=False, slots=True)
 class Mod:
     """A module of the project."""
 
-    info: ModuleInfo
+    __slots__ = ("info",)
+
+    def __init__(self, info: ModuleInfo) -> None:
+        self.info = info
 
 
-@dataclass(slots=True, unsafe_hash=True)
 class Ext:
     """Something outside the project, by dotted name."""
 
-    dotted: str
+    __slots__ = ("dotted",)
+
+    def __init__(self, dotted: str) -> None:
+        self.dotted = dotted
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ext) and self.dotted == other.dotted
+
+    def __hash__(self) -> int:
+        return hash((self.dotted,))
 
 
-@dataclass(eq=False, slots=True)
 class Bound:
     """A method of the project with its receiver."""
 
-    receiver: Value
-    func: Func
+    __slots__ = ("func", "receiver")
+
+    def __init__(self, receiver: Value, func: Func) -> None:
+        self.receiver = receiver
+        self.func = func
 
 
-@dataclass(eq=False, slots=True)
 class Attr:
     """An attribute of a value that we know nothing about: called, it is a method."""
 
-    base: Value
-    name: str
+    __slots__ = ("base", "name")
+
+    def __init__(self, base: Value, name: str) -> None:
+        self.base = base
+        self.name = name
 
 
-@dataclass(eq=False, slots=True)
 class Seq:
     """A list, tuple, set or dict. ``items`` while positions are known, ``keys`` for literal keys, ``rest`` for what
     was put in otherwise: behind the items, where there are some."""
 
-    items: list[Value] | None = None
-    rest: Value | None = None
-    keys: dict[Any, Value] | None = None
-    mutable: bool = False
-    shared: str = ""
-    """Dotted name of the module-level container that this is, if it is one."""
-    places: bool = False
-    """Whether ``rest`` stands for arguments that callers give by position or keyword: each place is its own symbol."""
-    start: int = 0
-    """The place of ``rest``'s first item, where this is what was cut off a star's front."""
-    family: str = ""
-    """Where nobody knows at which place a part of a star begins: what its places are told apart by."""
-    variants: tuple[list[Value], ...] = ()
-    """The tuples of different lengths that this may be: how many names it is unpacked into tells which."""
+    __slots__ = ("family", "items", "keys", "mutable", "places", "rest", "shared", "start", "variants")
+
+    def __init__(
+        self,
+        items: list[Value] | None = None,
+        rest: Value | None = None,
+        keys: dict[Any, Value] | None = None,
+        mutable: bool = False,
+        shared: str = "",
+        places: bool = False,
+        start: int = 0,
+        family: str = "",
+        variants: tuple[list[Value], ...] = (),
+    ) -> None:
+        self.items = items
+        self.rest = rest
+        self.keys = keys
+        self.mutable = mutable
+        self.shared = shared
+        """Dotted name of the module-level container that this is, if it is one."""
+        self.places = places
+        """Whether ``rest`` stands for arguments that callers give by position or keyword: each place is its own symbol."""
+        self.start = start
+        """The place of ``rest``'s first item, where this is what was cut off a star's front."""
+        self.family = family
+        """Where nobody knows at which place a part of a star begins: what its places are told apart by."""
+        self.variants = variants
+        """The tuples of different lengths that this may be: how many names it is unpacked into tells which."""
 
     def each(self) -> Iterator[Value]:
         """Every value that may be inside."""
@@ -155,37 +216,45 @@ class Seq:
         self.rest = value if self.rest is None else join(self.rest, value)
 
 
-@dataclass(eq=False, slots=True)
 class Inst:
     """An object of a project class, with the attributes that its constructor set."""
 
-    info: ClassInfo
-    attrs: dict[str, Value] = field(default_factory=dict)
-    built_here: bool = True
+    __slots__ = ("attrs", "built_here", "info")
+
+    def __init__(self, info: ClassInfo, attrs: dict[str, Value] | None = None, built_here: bool = True) -> None:
+        self.info = info
+        self.attrs = {} if attrs is None else attrs
+        self.built_here = built_here
 
 
-@dataclass(eq=False, slots=True)
 class Recv:
     """The receiver: ``ctx`` or the layer's ``self``."""
 
-    log: object
+    __slots__ = ("log",)
+
+    def __init__(self, log: object) -> None:
+        self.log = log
 
 
-@dataclass(eq=False, slots=True)
 class Partial:
     """functools.partial and its like."""
 
-    func: Value
-    args: tuple[Value, ...]
-    kwargs: dict[str, Value]
+    __slots__ = ("args", "func", "kwargs")
+
+    def __init__(self, func: Value, args: tuple[Value, ...], kwargs: dict[str, Value]) -> None:
+        self.func = func
+        self.args = args
+        self.kwargs = kwargs
 
 
-@dataclass(eq=False, slots=True)
 class Test:
     """The outcome of a type test that was put aside: ``flag = isinstance(x, Tensor)``, with what ``x`` was then."""
 
-    call: ast.Call
-    subject: Value
+    __slots__ = ("call", "subject")
+
+    def __init__(self, call: ast.Call, subject: Value) -> None:
+        self.call = call
+        self.subject = subject
 
 
 Ref = Const | Func | Cls | Mod | Ext | Bound | Attr | Seq | Inst | Recv | Partial | Test
@@ -193,7 +262,6 @@ Ref = Const | Func | Cls | Mod | Ext | Bound | Attr | Seq | Inst | Recv | Partia
 _NO_NAMES: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True, eq=False)
 class Value:
     """One abstract value.
 
@@ -201,15 +269,29 @@ class Value:
     parameter that it *is* (not merely aliases), ``tags`` further facts by name.
     """
 
-    kinds: int
-    cost: int = LIVE
-    deps: frozenset[str] = _NO_NAMES
-    roots: frozenset[str] = _NO_NAMES
-    param: str | None = None
-    ref: Ref | None = None
-    why: Why | None = None
-    sure: int = HIGH
-    tags: frozenset[str] = _NO_NAMES
+    __slots__ = ("cost", "deps", "kinds", "param", "ref", "roots", "sure", "tags", "why")
+
+    def __init__(
+        self,
+        kinds: int,
+        cost: int = LIVE,
+        deps: frozenset[str] = _NO_NAMES,
+        roots: frozenset[str] = _NO_NAMES,
+        param: str | None = None,
+        ref: Ref | None = None,
+        why: Why | None = None,
+        sure: int = HIGH,
+        tags: frozenset[str] = _NO_NAMES,
+    ) -> None:
+        self.kinds = kinds
+        self.cost = cost
+        self.deps = deps
+        self.roots = roots
+        self.param = param
+        self.ref = ref
+        self.why = why
+        self.sure = sure
+        self.tags = tags
 
     @property
     def const(self) -> object:

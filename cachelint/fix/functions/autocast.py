@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from cachelint.index.module import FunctionNode, ModuleInfo
-from cachelint.index.walk import last_name
+from cachelint.index.walk import code_of, last_name
 
 _MODE = re.compile(r"autocast|custom_(?:fwd|bwd)|(?<![a-z])amp(?![a-z])")
 _MENTIONED = re.compile(r"\bautocast\b|\bcustom_fwd\b|\bis_autocast_enabled\b")
@@ -51,14 +51,14 @@ def modes_differ(
 
 def _decorators(node: FunctionNode) -> tuple[str, ...]:
     """The decorators that set the mode, as they would be written for backward."""
-    return tuple(_for_backward(d) for d in node.decorator_list if _MODE.search(ast.unparse(d)))
+    return tuple(_for_backward(d) for d in node.decorator_list if _MODE.search(code_of(d)))
 
 
 def _for_backward(decorator: ast.expr) -> str:
     if not isinstance(decorator, ast.Call):
-        return re.sub(r"fwd|forward", "bwd", ast.unparse(decorator)).replace("backward", "bwd")
-    name = re.sub(r"fwd|forward", "bwd", ast.unparse(decorator.func)).replace("backward", "bwd")
+        return re.sub(r"fwd|forward", "bwd", code_of(decorator)).replace("backward", "bwd")
+    name = re.sub(r"fwd|forward", "bwd", code_of(decorator.func)).replace("backward", "bwd")
     bwd = "bwd" in last_name(decorator.func) or "bwd" in name
-    given = [ast.unparse(a) for a in decorator.args]
-    given += [f"{k.arg}={ast.unparse(k.value)}" for k in decorator.keywords if not (bwd and k.arg == "cast_inputs")]
+    given = [code_of(a) for a in decorator.args]
+    given += [f"{k.arg}={code_of(k.value)}" for k in decorator.keywords if not (bwd and k.arg == "cast_inputs")]
     return f"{name}({', '.join(given)})" if given else name

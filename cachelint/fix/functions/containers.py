@@ -12,7 +12,7 @@ from cachelint.fix.functions.backward import Reader
 from cachelint.fix.functions.fields import CannotPlan, Field, tensor_only
 from cachelint.fix.functions.flow import plain_name
 from cachelint.fix.functions.forward import Placement, Site, Slot
-from cachelint.index.walk import last_name, within
+from cachelint.index.walk import code_of, last_name, within
 from cachelint.infer.values import DEVICE, NONE, UNKNOWN, Inst, Seq, Value, carried
 
 TENSOR, HOST_PART, LITERAL = "tensor", "host", "literal"
@@ -344,7 +344,7 @@ def _tensors(shape: Shape) -> list[tuple[Part, Slot]]:
 def _code(part: Part, codes: dict[object, str], shape: Shape, receiver: str) -> str:
     if part.kind == LITERAL:
         value = part.node.value if isinstance(part.node, ast.Constant) else None
-        return _literal_code(value) if isinstance(value, str) else ast.unparse(part.node)
+        return _literal_code(value) if isinstance(value, str) else code_of(part.node)
     return codes[part.key] if part.kind == TENSOR else f"{receiver}.{shape.hosts[part.key]}"
 
 

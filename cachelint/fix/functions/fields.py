@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import BACKWARD, JVP, Routine, Scope, Use
-from cachelint.index.walk import walk
+from cachelint.index.walk import code_of, walk
 from cachelint.infer.optable import operators
 from cachelint.infer.values import DEVICE, HIGH, HOST, LOW, NONE, UNKNOWN, Inst, Seq, Value, join
 from cachelint.model import Finding
@@ -161,7 +161,7 @@ def _check_accumulator(name: str, value: Value, routines: Sequence[Routine]) -> 
                 for node in walk(todo.pop()):
                     if isinstance(node, ast.Attribute) and node.attr in _GRADIENTS and isinstance(node.ctx, ast.Load):
                         raise CannotPlan(
-                            f"it is `{ast.unparse(node)}`, into which gradients are accumulated in place: the version "
+                            f"it is `{code_of(node)}`, into which gradients are accumulated in place: the version "
                             "check would stop backward",
                             "accumulated gradient",
                             name,

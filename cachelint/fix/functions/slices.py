@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from cachelint.fix.functions.autocast import chooses
 from cachelint.fix.functions.flow import Flow
 from cachelint.fix.functions.scope import Routine
-from cachelint.index.walk import walk
+from cachelint.index.walk import code_of, walk
 from cachelint.infer.optable import operators
 from cachelint.infer.values import DEVICE, HOST, NONE, UNKNOWN
 
@@ -153,14 +153,14 @@ class Slicer:
             return self.attribute(node, go)
         if isinstance(node, ast.Call):
             return self.call(node, go)
-        raise NoSlice(f"`{ast.unparse(node)[:40]}` is not a plain tensor operation")
+        raise NoSlice(f"`{code_of(node)[:40]}` is not a plain tensor operation")
 
     def own_field(self, node: ast.Attribute, at: int, end: int, out: Slice, steps: _Steps, depth: int) -> int:
         """Another field of the receiver, which backward has as well."""
         if node.attr not in self.fields:
-            raise NoSlice(f"it reads `{ast.unparse(node)}`")
+            raise NoSlice(f"it reads `{code_of(node)}`")
         if f"{self.routine.receiver}.{node.attr}" in self.mutated:
-            raise NoSlice(f"`{ast.unparse(node)}` is changed in place")
+            raise NoSlice(f"`{code_of(node)}` is changed in place")
         _add(out.fields, node.attr)
         known = self.fields[node.attr]
         if known is None:
@@ -168,7 +168,7 @@ class Slicer:
         value, statement = known
         index = self.routine.flow.top(statement)
         if index >= at:
-            raise NoSlice(f"it reads `{ast.unparse(node)}` before it is set")
+            raise NoSlice(f"it reads `{code_of(node)}` before it is set")
         return self.visit(value, index, end, out, {}, depth + 1)
 
     def attribute(self, node: ast.Attribute, go: Go) -> int:
@@ -183,7 +183,7 @@ class Slicer:
         if node.attr in table.alias_attrs and node.attr not in _IMPURE:
             size: int = go(node.value)
             return size
-        raise NoSlice(f"it reads `{ast.unparse(node)[:40]}`")
+        raise NoSlice(f"it reads `{code_of(node)[:40]}`")
 
     def call(self, node: ast.Call, go: Go) -> int:
         """A call of an operator of the table, or of a harmless builtin."""
@@ -222,7 +222,7 @@ class Slicer:
             if category in _ROWSTAT or func.attr in _NARROW:
                 return min(size, SMALL)
             return size
-        raise NoSlice(f"it calls `{ast.unparse(func)[:40]}`")
+        raise NoSlice(f"it calls `{code_of(func)[:40]}`")
 
     def check_mode(self, name: str) -> None:
         """Raise NoSlice for an operator that may compute in another dtype in backward."""
@@ -276,7 +276,7 @@ class Slicer:
         target, value, place = _part(definition, name)
         if (index, place) not in steps:
             if not _plain_target(target):
-                raise NoSlice(f"`{ast.unparse(target)[:40]}` is not a plain name")
+                raise NoSlice(f"`{code_of(target)[:40]}` is not a plain name")
             steps[index, place] = Step(definition, target, value)
             self.sizes[id(value)] = self.visit(value, index, end, out, steps, depth + 1)
         return self.sizes[id(value)]

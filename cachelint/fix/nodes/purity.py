@@ -12,7 +12,7 @@ from cachelint.fix.nodes.blocks import Blocks, outputs
 from cachelint.fix.nodes.memory import is_array_module, shared
 from cachelint.index.module import FunctionNode, ModuleInfo
 from cachelint.index.project import Project
-from cachelint.index.walk import last_name, walk
+from cachelint.index.walk import code_of, last_name, walk
 from cachelint.infer.optable import operators
 
 _PURE = frozenset(("alias", "cast", "elementwise", "rowstat", "constant", "host_value"))
@@ -102,7 +102,7 @@ class Pure:
         elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
             self.comprehension(node, at)
         else:
-            raise NoSlice(f"`{ast.unparse(node)[:40]}` is not a plain array operation")
+            raise NoSlice(f"`{code_of(node)[:40]}` is not a plain array operation")
 
     def comprehension(self, node: ast.ListComp | ast.GeneratorExp, at: ast.stmt) -> None:
         """A list built from something that is pure."""
@@ -132,7 +132,7 @@ class Pure:
         if node.attr in known or node.attr in table.alias_attrs - {"data"}:
             self.visit(node.value, at)
             return
-        raise NoSlice(f"it reads `{ast.unparse(node)[:40]}`")
+        raise NoSlice(f"it reads `{code_of(node)[:40]}`")
 
     def call(self, node: ast.Call, at: ast.stmt) -> None:
         """A call of something pure."""
@@ -160,7 +160,7 @@ class Pure:
         ):
             self.visit(func.value, at)
         else:
-            raise NoSlice(f"it calls `{ast.unparse(func)[:40]}`")
+            raise NoSlice(f"it calls `{code_of(func)[:40]}`")
         types = node.args[1:] if isinstance(func, ast.Name) and func.id == "isinstance" else []
         for arg in (*node.args, *(k.value for k in node.keywords)):
             if arg not in types or self.library(arg) is None:
@@ -231,7 +231,7 @@ class Pure:
             maker = last.value
         assert isinstance(maker, ast.Call)
         texts = [arg.value for arg in maker.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-        head, dot, tail = ast.unparse(maker.func).partition(".")
+        head, dot, tail = code_of(maker.func).partition(".")
         meant = dotted_names(self.project, self.module, frozenset((head,))).get(head, "") if self.free(head) else ""
         if f"{meant}{dot}{tail}" not in _KERNELS or len(texts) != len(maker.args) or len(texts) < 3 or maker.keywords:
             return False
@@ -264,7 +264,7 @@ class Pure:
         dotted = dotted_names(self.project, module, frozenset(heads))
         names = module_parameters(function)
         for call in calls:
-            root = ast.unparse(call.func).partition(".")[0]
+            root = code_of(call.func).partition(".")[0]
             if outputs(call, root not in dotted and root not in names and root != "xp"):
                 return True
         return False

@@ -15,7 +15,7 @@ from cachelint.fix.nodes.blocks import Blocks, returning, terminates
 from cachelint.fix.nodes.memory import Memory, fresh, is_array_module
 from cachelint.fix.nodes.purity import Pure
 from cachelint.fix.nodes.sides import Side
-from cachelint.index.walk import walk
+from cachelint.index.walk import code_of, walk
 
 GIVEN, EMPTY, MISSING = "given", "empty", "missing"
 """What a field has before forward sets it: what the constructor was given, None, or nothing at all."""
@@ -162,12 +162,12 @@ class Replayer(Pure):
             return False
         if node.attr in self.fixed:
             if key in self.memory.changed:
-                raise NoSlice(f"`{ast.unparse(node)}` is changed in place")
+                raise NoSlice(f"`{code_of(node)}` is changed in place")
             return True
         stand = self.blocks.where[at]
         found = self.back(key, stand.block, stand.index, stand.owner)
         if found == "unbound":
-            raise NoSlice(f"it reads `{ast.unparse(node)}`")
+            raise NoSlice(f"it reads `{code_of(node)}`")
         if isinstance(found, int):
             self.found_input(node, found)
         self.out.reads.add(key)
@@ -179,7 +179,7 @@ class Replayer(Pure):
             if isinstance(node, ast.Call):
                 plain = isinstance(node.func, ast.Name) and node.func.id in ("len", "isinstance", "bool", "int")
                 if not plain:
-                    raise NoSlice(f"nothing shows that `{ast.unparse(test)[:40]}` is the same in backward")
+                    raise NoSlice(f"nothing shows that `{code_of(test)[:40]}` is the same in backward")
             elif isinstance(node, ast.NamedExpr):
                 raise NoSlice("a test binds a name")
         self.visit(test, at)
@@ -250,7 +250,7 @@ class Replayer(Pure):
         if key not in {self.blocks.key(element) for element in elements}:
             raise NoSlice(f"`{key}` is bound in more than one way")
         if not all(self.blocks.key(element) for element in elements):
-            raise NoSlice(f"`{ast.unparse(target)[:40]}` is not a plain name")
+            raise NoSlice(f"`{code_of(target)[:40]}` is not a plain name")
         if self.lazy(value):
             raise NoSlice(f"`{key}` may be used up by the time that backward looks at it")
         self.out.leaves[where] = Leaf(statement, target, value)
