@@ -6,6 +6,7 @@ import ast
 import math
 import os
 from dataclasses import dataclass
+from typing import Final
 
 from cachelint.collect import held, uses
 from cachelint.collect.log import Write
@@ -45,7 +46,7 @@ from cachelint.resolution import resolution
 from cachelint.settings import Settings
 from cachelint.source import display_path
 
-_CONFIDENCE = {HIGH: Confidence.HIGH, MEDIUM: Confidence.MEDIUM, LOW: Confidence.LOW}
+_CONFIDENCE: Final = {HIGH: Confidence.HIGH, MEDIUM: Confidence.MEDIUM, LOW: Confidence.LOW}
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,9 @@ def _kept(value: Value, analysis: Analysis) -> Value:
     return value
 
 
-_NO_HISTORY = frozenset(("detached", "data"))
-_INSTANCES = frozenset(("layer", "graph-node"))
-_CORE = frozenset("saved_tensors save_for_backward needs_input_grad saver _saver training".split())
+_NO_HISTORY: Final = frozenset(("detached", "data"))
+_INSTANCES: Final = frozenset(("layer", "graph-node"))
+_CORE: Final = frozenset("saved_tensors save_for_backward needs_input_grad saver _saver training".split())
 
 
 def _weight(value: Value) -> tuple[bool, bool, int]:

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
-_CLASS = re.compile(rb"class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?")
-_APPLY = re.compile(rb"\.\s*apply\b")
-_DEF = re.compile(rb"def[ \t]+(\w+)")  # beginning with a literal, which the search can jump to
-_EVERYWHERE = frozenset(
+_CLASS: Final = re.compile(rb"class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?")
+_APPLY: Final = re.compile(rb"\.\s*apply\b")
+_DEF: Final = re.compile(rb"def[ \t]+(\w+)")  # beginning with a literal, which the search can jump to
+_EVERYWHERE: Final = frozenset(
     {"__init__", "apply", "backward", "forward", "forward_cpu", "forward_gpu", "jvp", "setup_context"}
 )
 """Methods whose callers nobody looks for by name."""
-_LAST_WORD = re.compile(rb"(\w+)\s*\Z")
-_WORDS = bytes(code if chr(code).isalnum() or code == 95 or code >= 128 else 32 for code in range(256))
-_BEFORE = 80
+_LAST_WORD: Final = re.compile(rb"(\w+)\s*\Z")
+_WORDS: Final = bytes(code if chr(code).isalnum() or code == 95 or code >= 128 else 32 for code in range(256))
+_BEFORE: Final = 80
 """How many bytes before ``.apply`` its class may be named."""
 
 

@@ -9,38 +9,43 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import Final
 
 from cachelint.index.module import FunctionNode
 from cachelint.index.walk import children, code_of, last_name, walk
 from cachelint.infer.optable import operators
 
-SMALL, UNSURE, FULL = 0, 1, 2
+SMALL: Final = 0
+UNSURE: Final = 1
+FULL: Final = 2
 
-JOINS = frozenset(("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"))
-_PRODUCTS = frozenset(
+JOINS: Final = frozenset(("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"))
+_PRODUCTS: Final = frozenset(
     "matmul mm bmm addmm baddbmm linear einsum scaled_mm _scaled_mm _grouped_mm conv1d conv2d conv3d conv_transpose1d "
     "conv_transpose2d conv_transpose3d tensordot outer cdist chain_matmul".split()
 )
-_REDUCTIONS = frozenset(
+_REDUCTIONS: Final = frozenset(
     "sum mean var std prod amax amin argmax argmin norm vector_norm logsumexp all any count_nonzero nanmean nansum "
     "median bincount vdot dot trace det item tolist numel size dim max_memory_allocated var_mean std_mean aminmax".split()
 )
-_VIEWS = frozenset(
+_VIEWS: Final = frozenset(
     "view reshape t transpose permute squeeze unsqueeze expand expand_as view_as reshape_as flatten unflatten narrow "
     "chunk split tensor_split unbind detach movedim swapaxes swapdims rearrange requires_grad_ diagonal select".split()
 )
-_CASTS = frozenset(
+_CASTS: Final = frozenset(
     "to float half bfloat16 double type type_as astype contiguous ascontiguousarray cuda cpu asarray as_tensor".split()
 )
 """Results that may be the argument itself: nobody can rely on an allocation there."""
-_BUFFERS = frozenset("empty zeros ones full rand randn new_empty new_zeros new_ones new_full tile".split())
-_LIKE = frozenset("empty_like zeros_like ones_like full_like rand_like randn_like".split())
-_POINTWISE = frozenset(
+_BUFFERS: Final = frozenset("empty zeros ones full rand randn new_empty new_zeros new_ones new_full tile".split())
+_LIKE: Final = frozenset("empty_like zeros_like ones_like full_like rand_like randn_like".split())
+_POINTWISE: Final = frozenset(
     "softmax log_softmax dropout layer_norm rms_norm cumsum copy clone flip roll sort tril triu".split()
 )
-_SHAPES = frozenset("shape dtype device ndim size".split())
-_ALIASES = frozenset("T mT H mH data real".split())
-_MASKS = frozenset("isnan isinf isfinite eq ne lt le gt ge equal isclose logical_and logical_or logical_not".split())
+_SHAPES: Final = frozenset("shape dtype device ndim size".split())
+_ALIASES: Final = frozenset("T mT H mH data real".split())
+_MASKS: Final = frozenset(
+    "isnan isinf isfinite eq ne lt le gt ge equal isclose logical_and logical_or logical_not".split()
+)
 
 
 @lru_cache(maxsize=1)
@@ -265,7 +270,7 @@ def _reduced(node: ast.AST) -> Iterator[str]:
             yield node.value.value.id
 
 
-_AXES = frozenset(
+_AXES: Final = frozenset(
     "sum mean var std max min amax amin argmax argmin norm logsumexp softmax log_softmax chunk split size topk sort "
     "layer_norm rms_norm transpose permute flatten".split()
 )
@@ -297,7 +302,7 @@ def _is_module(node: ast.expr) -> bool:
     return isinstance(root, ast.Name) and root.id in _LIBRARIES
 
 
-_LIBRARIES = frozenset("torch F np numpy xp cupy paddle jnp cuda math tl th nn functional".split())
+_LIBRARIES: Final = frozenset("torch F np numpy xp cupy paddle jnp cuda math tl th nn functional".split())
 
 
 def _evaluated(node: ast.expr) -> Iterator[ast.expr]:

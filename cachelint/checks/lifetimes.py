@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Final
 
 from cachelint.checks import TypeContext
 from cachelint.checks.extents import FULL, JOINS, SMALL, UNSURE, Extents
@@ -266,9 +267,9 @@ class _Ranges:
 
 
 # In-place writers allocate nothing, a mask is a fraction of its operands, and unseen code may only wait.
-_NO_ALLOCATION = ("whose code is not here", "writes it", "a comparison", "wait_tensor: a collective")
-_OWN = frozenset(range(CONST, 16))
-_SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+_NO_ALLOCATION: Final = ("whose code is not here", "writes it", "a comparison", "wait_tensor: a collective")
+_OWN: Final = frozenset(range(CONST, 16))
+_SIMPLE: Final = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 
 
 def _constructs(name: str) -> bool:

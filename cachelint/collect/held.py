@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cachelint.index.walk import walk
 from cachelint.infer.optable import operators
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cachelint.collect.log import Outside
     from cachelint.infer.analysis import Analysis
 
-_CLOSURE = frozenset(("closure",))
+_CLOSURE: Final = frozenset(("closure",))
 
 
 def captured(value: Value, depth: int = 0) -> Value | None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from cachelint.dialects import by_name, known
 from cachelint.index.chunks import Chunk
@@ -17,8 +18,8 @@ from cachelint.index.walk import children, code_of, last_name, walk
 from cachelint.infer.machine import Machine
 from cachelint.settings import DialectSpec, Settings
 
-_CLASS = re.compile(r"^[ \t]*class[ \t]+\w+", re.MULTILINE)
-_HEADER = re.compile(r"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\[[^\]]*\])?[ \t]*\(([^)]*)\)", re.MULTILINE)
+_CLASS: Final = re.compile(r"^[ \t]*class[ \t]+\w+", re.MULTILINE)
+_HEADER: Final = re.compile(r"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\[[^\]]*\])?[ \t]*\(([^)]*)\)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -348,7 +349,7 @@ class _Finder:
         return None
 
 
-_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+_FUNCTION: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _functions(statement: ast.stmt) -> dict[str, FunctionNode]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cachelint.index.walk import parents, walk
 from cachelint.infer.optable import operators
@@ -56,7 +56,9 @@ def only_named(read: Read) -> bool:
     )
 
 
-_TENSOR_ONLY = frozenset(("t", "T", "mT", "transpose", "permute", "matmul", "mm", "bmm", "contiguous", "unsqueeze"))
+_TENSOR_ONLY: Final = frozenset(
+    ("t", "T", "mT", "transpose", "permute", "matmul", "mm", "bmm", "contiguous", "unsqueeze")
+)
 
 
 def _foreign_use(node: ast.AST, above: dict[ast.AST, ast.AST], scope: ast.AST) -> bool | None:

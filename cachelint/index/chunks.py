@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
-_HEAD = re.compile(r"(?:async\s+)?(def|class)\s+(\w+)")
-_HEAD_BELOW = re.compile(r"^(?:async\s+)?(def|class)\s+(\w+)", re.MULTILINE)
+_HEAD: Final = re.compile(r"(?:async\s+)?(def|class)\s+(\w+)")
+_HEAD_BELOW: Final = re.compile(r"^(?:async\s+)?(def|class)\s+(\w+)", re.MULTILINE)
 # A line that continues the statement before it although it starts in the first column.
-_CONTINUES = re.compile(r"(?:else|elif|except|finally|case)\b|[)\]}#\s\\]|$")
-_FLUSH = re.compile(r"\n(?=[^\s#)\]}\\])")
+_CONTINUES: Final = re.compile(r"(?:else|elif|except|finally|case)\b|[)\]}#\s\\]|$")
+_FLUSH: Final = re.compile(r"\n(?=[^\s#)\]}\\])")
 """The end of a line before one that starts in the first column. It begins with a literal, which the search jumps to."""
-_DOUBLE, _SINGLE = re.compile('"""'), re.compile("'''")
-_TRIPLE = re.compile(r'"""|\'\'\'')
+_DOUBLE: Final = re.compile('"""')
+_SINGLE: Final = re.compile("'''")
+_TRIPLE: Final = re.compile(r'"""|\'\'\'')
 
 
 @dataclass(frozen=True)

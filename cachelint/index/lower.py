@@ -10,7 +10,7 @@ import ast
 import re
 import symtable
 import warnings
-from typing import cast
+from typing import Final, cast
 
 
 def tree(text: str, path: str) -> ast.Module:
@@ -51,13 +51,13 @@ def check(text: str, path: str) -> None:
         parse(text, path)
 
 
-_NEWER = re.compile(
+_NEWER: Final = re.compile(
     r"""(?x) ^[ \t]*except\b[^:(]*,  |  ^[ \t]*type[ \t]+\w+  |  \b(?:def|class)[ \t]+\w+[ \t]*\[
     |  \b(?:[rR]?[tTfF]|[tTfF][rR])["']""",
     re.MULTILINE,
 )
-_MAX_DEPTH = 60
-_MAX_LINE = 10_000
+_MAX_DEPTH: Final = 60
+_MAX_LINE: Final = 10_000
 
 
 def shallow(text: str) -> bool:

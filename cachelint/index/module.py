@@ -10,11 +10,12 @@ import ast
 import re
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Final
 
 from cachelint.index import chunks as _chunks
 from cachelint.index.lower import parse, tree
 
-_KERNEL = re.compile(r"^@(?:\w+\.)*(?:jit|kernel|autotune|heuristics)\b", re.MULTILINE)
+_KERNEL: Final = re.compile(r"^@(?:\w+\.)*(?:jit|kernel|autotune|heuristics)\b", re.MULTILINE)
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 

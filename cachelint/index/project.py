@@ -10,25 +10,25 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cachelint.index.module import Binding, ClassInfo, Import, ModuleInfo
 
 # Patterns begin with a literal, which the search can jump to; what stands before it on the line is looked at after.
-_HEADER = re.compile(rb"class[ \t]+(\w+)[ \t]*\(([^)]*)\)")
-_CLASS = re.compile(rb"class[ \t]+(\w+)")
-_APPLY = re.compile(rb"\.\s*apply\b")
-_DIRECT = re.compile(rb"\.\s*(?:forward|setup_context|backward|vjp|jvp)\s*\(")
-_WORD = re.compile(rb"(\w+)\s*$")
-_APPLIED = re.compile(rb"(\w+)\s*(\(\s*\)\s*)?$")
+_HEADER: Final = re.compile(rb"class[ \t]+(\w+)[ \t]*\(([^)]*)\)")
+_CLASS: Final = re.compile(rb"class[ \t]+(\w+)")
+_APPLY: Final = re.compile(rb"\.\s*apply\b")
+_DIRECT: Final = re.compile(rb"\.\s*(?:forward|setup_context|backward|vjp|jvp)\s*\(")
+_WORD: Final = re.compile(rb"(\w+)\s*$")
+_APPLIED: Final = re.compile(rb"(\w+)\s*(\(\s*\)\s*)?$")
 """The name of a class before ``.apply``; old code makes an object of it first."""
-_MAX_HOPS = 8
+_MAX_HOPS: Final = 8
 _T = TypeVar("_T")
-_INSTALLED = sys.stdlib_module_names | frozenset(
+_INSTALLED: Final = sys.stdlib_module_names | frozenset(
     "torch torchvision torchaudio numpy scipy triton jax cupy chainer paddle tensorflow mxnet warp tilelang".split()
 )
 """Modules that are found where Python's own are, unless a script's folder has one of the name."""
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ClassInfo)
+_DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ClassInfo)
 
 
 @dataclass(frozen=True)

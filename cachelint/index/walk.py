@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from typing import Final
 
-_PLAIN = frozenset(
+_PLAIN: Final = frozenset(
     "id ctx attr arg name names asname level module kind conversion simple type_comment is_async op ops rest kwd_attrs "
     "type_ignores tag str".split()
 )
 """Fields that hold no node, or only one that is left out."""
 
-_LISTS = frozenset(
+_LISTS: Final = frozenset(
     "body orelse finalbody handlers decorator_list bases keywords args elts values keys targets items generators ifs "
     "comparators posonlyargs kwonlyargs kw_defaults defaults cases patterns kwd_patterns names type_params".split()
 )
 """Fields that hold a list of nodes, but for those of the types in ``_SPECIAL``."""
 
-_SPECIAL: dict[str, tuple[tuple[str, bool], ...]] = {
+_SPECIAL: Final[dict[str, tuple[tuple[str, bool], ...]]] = {
     "Constant": (),
     "MatchSingleton": (),
     "Import": (("names", True),),
@@ -49,7 +50,7 @@ def _fields(kind: type[ast.AST]) -> tuple[tuple[str, bool], ...]:
     return tuple((name, name in _LISTS) for name in kind._fields if name not in _PLAIN)
 
 
-_CHILDREN: dict[type[ast.AST], tuple[tuple[str, bool], ...]] = {}
+_CHILDREN: Final[dict[type[ast.AST], tuple[tuple[str, bool], ...]]] = {}
 
 
 def walk(node: ast.AST) -> Sequence[ast.AST]:
@@ -77,9 +78,9 @@ def walk(node: ast.AST) -> Sequence[ast.AST]:
     return found
 
 
-_FUNCTIONS = frozenset((ast.FunctionDef, ast.AsyncFunctionDef))
-_BELOW = "_below"
-_GAPS = frozenset(("keys", "kw_defaults"))
+_FUNCTIONS: Final = frozenset((ast.FunctionDef, ast.AsyncFunctionDef))
+_BELOW: Final = "_below"
+_GAPS: Final = frozenset(("keys", "kw_defaults"))
 """Lists in which None stands for something: what ``**`` brings, an argument without a default."""
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from typing import Final
 
 from cachelint.index.module import ClassInfo, ModuleInfo
 from cachelint.index.project import Project
 from cachelint.index.walk import last_name
 from cachelint.infer.values import DEVICE, HOST, NONE, Inst, Seq, Value, Why, join, replace
 
-_TENSORS = frozenset(
+_TENSORS: Final = frozenset(
     [
         "Tensor",
         "FloatTensor",
@@ -32,7 +33,7 @@ _TENSORS = frozenset(
         "TensorType",
     ]
 )
-_HOST_NAMES = frozenset(
+_HOST_NAMES: Final = frozenset(
     [
         "int",
         "float",
@@ -58,7 +59,7 @@ _HOST_NAMES = frozenset(
         "constexpr",
     ]
 )
-_HANDLES = frozenset(
+_HANDLES: Final = frozenset(
     [
         "Callable",
         "ProcessGroup",
@@ -83,7 +84,7 @@ _HANDLES = frozenset(
         "Literal",
     ]
 )
-_SEQUENCES = frozenset(
+_SEQUENCES: Final = frozenset(
     [
         "List",
         "list",
@@ -99,7 +100,7 @@ _SEQUENCES = frozenset(
         "deque",
     ]
 )
-_MAPPINGS = frozenset(["Dict", "dict", "Mapping", "MutableMapping", "OrderedDict", "defaultdict"])
+_MAPPINGS: Final = frozenset(["Dict", "dict", "Mapping", "MutableMapping", "OrderedDict", "defaultdict"])
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, Final
 
 from cachelint.index.walk import code_of, walk
 from cachelint.infer.annotations import Reader
@@ -39,14 +39,14 @@ from cachelint.infer.values import (
 )
 
 # Attributes of tensors that configurations and graphs often have too.
-_COMMON_ATTRS = frozenset(("dtype", "device", "layout"))
-_RESULTS = {"values": 0, "indices": 1}
+_COMMON_ATTRS: Final = frozenset(("dtype", "device", "layout"))
+_RESULTS: Final = {"values": 0, "indices": 1}
 """Names of the results of operators that return several, by position."""
 
-_SHAPE = frozenset(("shape",))
-_ATTRIBUTE_TAGS = {"shape": _SHAPE, "dtype": frozenset(("dtype",))}
-_DATA = frozenset(("data",))
-_FOREIGN = frozenset(("foreign",))
+_SHAPE: Final = frozenset(("shape",))
+_ATTRIBUTE_TAGS: Final = {"shape": _SHAPE, "dtype": frozenset(("dtype",))}
+_DATA: Final = frozenset(("data",))
+_FOREIGN: Final = frozenset(("foreign",))
 
 
 class Attributes(Conditions):
@@ -343,7 +343,7 @@ def _fills(method: ast.FunctionDef, name: str) -> bool:
     )
 
 
-_ATTRIBUTES: dict[type, Any] = {
+_ATTRIBUTES: Final[dict[type, Any]] = {
     Recv: Attributes.at_recv,
     Mod: Attributes.at_mod,
     Ext: Attributes.at_ext,

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import re
 from contextlib import suppress
+from typing import Final
 
 from cachelint.collect.types import Unit
 from cachelint.index.chunks import Chunk
@@ -18,11 +19,12 @@ from cachelint.infer.names import suggests
 from cachelint.infer.symbols import DECISIVE, STRONG, WEAK, settle
 from cachelint.infer.values import DEVICE, HIGH, HOST, LOW, NONE, OPAQUE, UNKNOWN, Inst, Seq, Value, Why, carried
 
-MAX_FILES = 6
-MAX_SITES = 8
-DEPTH, STEPS = 4, 400
+MAX_FILES: Final = 6
+MAX_SITES: Final = 8
+DEPTH: Final = 4
+STEPS: Final = 400
 """How far a caller's own helpers are followed: far enough for what makes an argument, not into what it builds."""
-MORE_STEPS = 2_000
+MORE_STEPS: Final = 2_000
 """The same, where an argument comes from a helper that was too long."""
 
 
@@ -295,13 +297,13 @@ def _interpreted(
     return runner
 
 
-_TENSOR_WORDS = ("tensor", "ndarray", "array")
-_A_TENSOR = re.compile(
+_TENSOR_WORDS: Final = ("tensor", "ndarray", "array")
+_A_TENSOR: Final = re.compile(
     r"(?:(?:an?|the|input|output|optional) )*(?:(?:list|tuple|sequence) of )?(?:[\w.]+\.)?(?:\w*tensor|ndarray|array)s?\b"
 )
 """How a sentence begins that says what a parameter is, and that it is a tensor."""
 
-_HOST_WORDS = ("int", "float", "bool", "str", "optional[int]", "optional[float]", "optional[bool]", "callable")
+_HOST_WORDS: Final = ("int", "float", "bool", "str", "optional[int]", "optional[float]", "optional[bool]", "callable")
 
 
 def _docstring(function: FunctionNode, runner: Machine) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from typing import Final
 
 from cachelint.index.module import FunctionNode, ModuleInfo
 from cachelint.index.walk import code_of, last_name, walk
 from cachelint.infer.annotations import Reader
 from cachelint.infer.core import _text
+from cachelint.infer.expressions import EXPRESSIONS
 from cachelint.infer.library import ARRAY_MODULE_GETTERS, emptied
 from cachelint.infer.objects import Objects
 from cachelint.infer.places import star_of
@@ -44,10 +46,10 @@ from cachelint.infer.values import (
     replace,
 )
 
-_SMALL = 48
+_SMALL: Final = 48
 """Lines of a helper that is followed for what it does to a gradient."""
 
-_UNFOLLOWED = frozenset(("unfollowed",))
+_UNFOLLOWED: Final = frozenset(("unfollowed",))
 
 
 class Calls(Objects):
@@ -356,3 +358,6 @@ def _const(value: Value) -> object:
     if isinstance(ref, Const):
         return (type(ref.value), ref.value)
     return ref if isinstance(ref, Ext) else None
+
+
+EXPRESSIONS[ast.Call] = Calls.ev_call

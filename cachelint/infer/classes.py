@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import Final
 
 from cachelint.index.module import ClassInfo, FunctionNode
 from cachelint.index.walk import code_of, last_name, walk
@@ -31,8 +32,8 @@ from cachelint.infer.values import (
     replace,
 )
 
-_PROPERTIES = frozenset(("property", "cached_property", "abstractproperty"))
-_REGISTER = frozenset(("register_buffer", "register_parameter"))
+_PROPERTIES: Final = frozenset(("property", "cached_property", "abstractproperty"))
+_REGISTER: Final = frozenset(("register_buffer", "register_parameter"))
 
 
 class Classes(Places):

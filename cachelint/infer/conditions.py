@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import Final
 
 from cachelint.index.walk import last_name, walk
 from cachelint.infer.classes import Classes
@@ -24,7 +25,7 @@ from cachelint.infer.values import (
     replace,
 )
 
-_TESTED = frozenset(("tested",))
+_TESTED: Final = frozenset(("tested",))
 
 
 class Conditions(Classes):

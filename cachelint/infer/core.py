@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from cachelint.collect.log import (
     Allocation,
@@ -47,9 +47,9 @@ from cachelint.infer.values import (
     replace,
 )
 
-MAX_DEPTH = 9
-MAX_STEPS = 60_000
-HELPER_STEPS = 4_000
+MAX_DEPTH: Final = 9
+MAX_STEPS: Final = 60_000
+HELPER_STEPS: Final = 4_000
 """Statements after which helpers that don't see the receiver are no longer followed."""
 
 
@@ -88,12 +88,12 @@ class Frame:
         return None
 
 
-OUTSIDE = class_info(ast.ClassDef("object", [], [], [], []), ModuleInfo("<outside>", "", "<outside>"), "")
+OUTSIDE: Final = class_info(ast.ClassDef("object", [], [], [], []), ModuleInfo("<outside>", "", "<outside>"), "")
 """The class of objects whose own is not here."""
 
-_SMALL = frozenset(("small",))
-_MULTI = frozenset(("multi",))
-_TAINTS = frozenset(("child",))
+_SMALL: Final = frozenset(("small",))
+_MULTI: Final = frozenset(("multi",))
+_TAINTS: Final = frozenset(("child",))
 
 
 class Core:

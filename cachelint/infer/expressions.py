@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from cachelint.index.walk import walk
 from cachelint.infer.attributes import Attributes
@@ -30,9 +30,9 @@ from cachelint.infer.values import (
     replace,
 )
 
-_NUMBERS = (int, float, complex)
-_COMMON = frozenset((int, bool, str))
-_CONSTANTS: dict[tuple[type, object], Value] = {}
+_NUMBERS: Final = (int, float, complex)
+_COMMON: Final = frozenset((int, bool, str))
+_CONSTANTS: Final[dict[tuple[type, object], Value]] = {}
 """The values of literals seen before: most are the same few."""
 
 
@@ -41,7 +41,7 @@ class Expressions(Attributes):
 
     def eval(self, node: ast.expr) -> Value:
         """The value of an expression."""
-        handler = _EXPRESSIONS.get(type(node))
+        handler = EXPRESSIONS.get(type(node))
         if handler is None:
             return HOST_VALUE
         value: Value = handler(self, node)
@@ -335,8 +335,7 @@ def defaults(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[
     return [*node.args.defaults, *(default for default in node.args.kw_defaults if default is not None)]
 
 
-_EXPRESSIONS: dict[type, Any] = {
-    ast.Call: lambda machine, node: machine.ev_call(node),
+EXPRESSIONS: Final[dict[type, Any]] = {
     ast.Name: Expressions.ev_name,
     ast.Constant: Expressions.ev_constant,
     ast.Attribute: Expressions.ev_attribute,
@@ -363,3 +362,4 @@ _EXPRESSIONS: dict[type, Any] = {
     ast.DictComp: Expressions.ev_comprehension,
     ast.Subscript: Expressions.ev_subscript,
 }
+"""The handlers by the type of the node. That of calls is added where it is written."""

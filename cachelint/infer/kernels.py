@@ -6,19 +6,22 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import Final
 
 from cachelint.index.module import FunctionNode
 from cachelint.index.walk import children, last_name, walk
 from cachelint.infer.values import Func
 
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_STORE = re.compile(r"(?:store|atomic_\w+)\(")
-_WORD_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*\.\s*\Z")
-_ASSIGNS = re.compile(r"[ \t]*(?::[^=\n]*)?[-+*/]?=(?!=)")
-_FAR = 160
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_STORE: Final = re.compile(r"(?:store|atomic_\w+)\(")
+_WORD_BEFORE: Final = re.compile(r"([A-Za-z_]\w*)\s*\.\s*\Z")
+_ASSIGNS: Final = re.compile(r"[ \t]*(?::[^=\n]*)?[-+*/]?=(?!=)")
+_FAR: Final = 160
 """Characters after an assignment in which its pointer stands; the base comes first in every form that we follow."""
-_STORES = frozenset(("store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas", "atomic_and"))
-_MODULES = frozenset(("tl", "language", "gl", "ttgl"))
+_STORES: Final = frozenset(
+    ("store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas", "atomic_and")
+)
+_MODULES: Final = frozenset(("tl", "language", "gl", "ttgl"))
 
 
 def written_parameters(kernel: Func, wanted: Iterable[str]) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from cachelint.collect.log import (
     Launch,
@@ -36,7 +37,7 @@ from cachelint.infer.values import (
     replace,
 )
 
-_POINTER_CALLS = frozenset(
+_POINTER_CALLS: Final = frozenset(
     [
         "load",
         "store",

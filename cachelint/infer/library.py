@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import Final
 
 from cachelint.index.walk import code_of
 from cachelint.infer.launches import Launches
@@ -42,10 +43,10 @@ from cachelint.infer.values import (
     replace,
 )
 
-_SMALL = frozenset(("small",))
+_SMALL: Final = frozenset(("small",))
 
 # Methods that strings, lists, dicts and handles have as well: using one says nothing about the receiver.
-_AMBIGUOUS = frozenset(
+_AMBIGUOUS: Final = frozenset(
     [
         "backward",
         "copy",
@@ -119,7 +120,7 @@ _AMBIGUOUS = frozenset(
     ]
 )
 
-_STRONG_ANYWAY = frozenset(
+_STRONG_ANYWAY: Final = frozenset(
     [
         "numel",
         "data_ptr",
@@ -137,34 +138,34 @@ _STRONG_ANYWAY = frozenset(
     ]
 )
 
-_HOST_HINTS = ("is_", "has_", "use_", "should_", "check_", "can_", "get_num_", "num_", "supports_", "_is_", "_check_",
+_HOST_HINTS: Final = ("is_", "has_", "use_", "should_", "check_", "can_", "get_num_", "num_", "supports_", "_is_", "_check_",
                "_use_", "_has_", "_should_", "validate_", "assert_")  # fmt: skip
 
-_HOST_TAILS = ("_size", "_rank", "_dtype", "_device", "_enabled", "_available", "_capability", "_version", "_supported",
+_HOST_TAILS: Final = ("_size", "_rank", "_dtype", "_device", "_enabled", "_available", "_capability", "_version", "_supported",
                "_group", "_name", "_config", "_type", "_mode", "_count", "_block", "_blocks", "_warps", "_shape", "_dim",
                "_dims", "_settings", "_kernel", "_stream", "_format", "_num_sms", "_is_available", "_descriptor", "_desc")  # fmt: skip
 
-ARRAY_MODULE_GETTERS = frozenset(("get_array_module", "array_namespace"))
-_IN_PLACE_COLLECTIVE = re.compile(r"torch\.distributed(?:\.distributed_c10d)?\.\w+$").match
+ARRAY_MODULE_GETTERS: Final = frozenset(("get_array_module", "array_namespace"))
+_IN_PLACE_COLLECTIVE: Final = re.compile(r"torch\.distributed(?:\.distributed_c10d)?\.\w+$").match
 
 # Functions that give numbers for numbers and arrays for arrays.
-_NUMERIC = ("numpy", "cupy", "operator.")
-_GENERATOR = re.compile("(?i)rng|generator|tracker")
-_STATES = frozenset(("get_states", "get_rng_state", "get_state", "clone_state", "graphsafe_get_state"))
-_BLANK = frozenset(("blank",))
-_SHARING = frozenset(("alias", "cast"))
-_NUMBER_FIRST = frozenset(("0", "*"))
-_MAYBE_COPY = frozenset(("copy?",))
-_DETACHED = frozenset(("detached",))
-_SAME: frozenset[str] = frozenset()
-_VIEWS = frozenset(
+_NUMERIC: Final = ("numpy", "cupy", "operator.")
+_GENERATOR: Final = re.compile("(?i)rng|generator|tracker")
+_STATES: Final = frozenset(("get_states", "get_rng_state", "get_state", "clone_state", "graphsafe_get_state"))
+_BLANK: Final = frozenset(("blank",))
+_SHARING: Final = frozenset(("alias", "cast"))
+_NUMBER_FIRST: Final = frozenset(("0", "*"))
+_MAYBE_COPY: Final = frozenset(("copy?",))
+_DETACHED: Final = frozenset(("detached",))
+_SAME: Final[frozenset[str]] = frozenset()
+_VIEWS: Final = frozenset(
     "view view_as t transpose permute squeeze unsqueeze expand expand_as detach narrow select unflatten swapaxes"
     " swapdims movedim moveaxis diagonal as_strided alias unbind split chunk requires_grad_ slice T mT H mH real".split()
 )
 
-_FROM_DATA = frozenset(["tensor", "array", "asarray", "from_numpy", "stack"])
-_CHECKPOINT = frozenset(["use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug"])
-_SIZED = frozenset("empty zeros ones full new_empty new_zeros new_ones new_full".split())
+_FROM_DATA: Final = frozenset(["tensor", "array", "asarray", "from_numpy", "stack"])
+_CHECKPOINT: Final = frozenset(["use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug"])
+_SIZED: Final = frozenset("empty zeros ones full new_empty new_zeros new_ones new_full".split())
 """Functions whose arguments are numbers, or a tuple of numbers, in front."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, Final
 
 from cachelint.collect.log import (
     Binding,
@@ -479,7 +479,7 @@ def _how_it_ends(body: list[ast.stmt], function: str) -> str:
     return "jump" if isinstance(last, (ast.Continue, ast.Break)) else function
 
 
-_STATEMENTS: dict[type, Any] = {
+_STATEMENTS: Final[dict[type, Any]] = {
     ast.Assign: Machine.do_assign,
     ast.AnnAssign: Machine.do_annassign,
     ast.AugAssign: Machine.do_augassign,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from cachelint.infer.values import DEVICE, HOST
 
-_HOST = re.compile(
+_HOST: Final = re.compile(
     r"""(?x) ^(?:is|has|use|need|needs|do|should|can|with|no|num|n|return|returns|enable|disable|apply|inplace|keep|skip|
         allow|max|min|input_is|output|save|fuse|fp8|async|head_first|preserve|requires|ignore|casting|in_place)_.*
     | .*(?:_size|_sizes|_dim|_dims|_axis|_axes|_shape|_shapes|_dtype|_device|_group|_rank|_len|_length|_count|_mode|_type|
@@ -22,7 +23,7 @@ _HOST = re.compile(
         reverse|layout|quantizer|recipe|pg|process_group|run_function|layer|training|seed|offset|ignore_index|softcap|
         bits|levels|step|index_type|compute_type|BT|BS|BK|BV|T|N|H|D|use_.*|tp_group|async_op|sequence_parallel)$"""
 )
-_DEVICE = re.compile(
+_DEVICE: Final = re.compile(
     r"""(?x) ^(?:x|y|z|q|k|v|qkv|kv|w|weight|weights|bias|input|inputs|input_|inp|tensor|tensors|hidden|hidden_states|
         hidden_state|output|outputs|out|grad|grad_output|logits|target|targets|labels|label|mask|masks|index|indices|idx|
         cu_seqlens.*|tokens|probs|features|feature|gate|up|cos|sin|g|h|h0|initial_state|A|B|C|D|delta|u|residual|query|

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import Final
 
 from cachelint.collect.log import (
     ChildCall,
@@ -42,7 +43,7 @@ from cachelint.infer.values import (
 )
 
 # The context of a function that is only followed for its result.
-_CONTEXT = class_info(ast.ClassDef("Context", [], [], [], []), ModuleInfo("<context>", "", "<context>"), "")
+_CONTEXT: Final = class_info(ast.ClassDef("Context", [], [], [], []), ModuleInfo("<context>", "", "<context>"), "")
 
 
 class Objects(Library):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from cachelint.data import load_tables
 
-_FUNCTION_CATEGORIES = (
+_FUNCTION_CATEGORIES: Final = (
     "alias",
     "alias_list",
     "cast",

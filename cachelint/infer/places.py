@@ -7,6 +7,7 @@ made of a star keep its places in sight, and so do calls that hand it on.
 from __future__ import annotations
 
 import ast
+from typing import Final
 
 from cachelint.index.walk import code_of
 from cachelint.infer.effects import Effects
@@ -23,8 +24,8 @@ from cachelint.infer.values import (
     replace,
 )
 
-_STARS = frozenset(("star", "kwarg"))
-_FEW = 16
+_STARS: Final = frozenset(("star", "kwarg"))
+_FEW: Final = 16
 """How many places a slice with a literal end is spelled out for."""
 
 

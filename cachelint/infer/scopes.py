@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from typing import Final
 
 from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo
 from cachelint.index.walk import code_of
@@ -28,8 +29,8 @@ from cachelint.infer.values import (
     replace,
 )
 
-_BUILTINS = frozenset((*dir(builtins), "__file__", "__name__", "__class__"))
-_DEVICE_JIT = frozenset(("triton", "tilelang", "gluon", "cute", "wp", "ct", "cuda", "helion", "T", "tl"))
+_BUILTINS: Final = frozenset((*dir(builtins), "__file__", "__name__", "__class__"))
+_DEVICE_JIT: Final = frozenset(("triton", "tilelang", "gluon", "cute", "wp", "ct", "cuda", "helion", "T", "tl"))
 
 
 class Scopes(Core):

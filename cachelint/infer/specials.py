@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cachelint.infer.symbols import HINT, STRONG
 from cachelint.infer.values import (
@@ -198,7 +198,7 @@ def _record(m: Library, args: list[Value], kwargs: dict[str, Value], node: ast.C
     return Value(HOST, ref=Seq([*args, *kwargs.values()]))
 
 
-SPECIAL: dict[str, Callable[[Library, list[Value], dict[str, Value], ast.Call], Value | None]] = {
+SPECIAL: Final[dict[str, Callable[[Library, list[Value], dict[str, Value], ast.Call], Value | None]]] = {
     "getattr": _getattr,
     "setattr": _setattr,
     "hasattr": _hasattr,

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from cachelint.infer.values import DEVICE, HIGH, HOST, LOW, MEDIUM, NONE, Why
 
 # Strengths. DECISIVE ends the question; WEAK only counts when nothing else speaks.
-DECISIVE, STRONG, FAIR, WEAK, HINT = 5, 4, 3, 2, 1
+DECISIVE: Final = 5
+STRONG: Final = 4
+FAIR: Final = 3
+WEAK: Final = 2
+HINT: Final = 1
 
 
 @dataclass

@@ -11,19 +11,32 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo
     from cachelint.infer.core import Frame
 
 # Where a value may live: a bit set, so that a join is an `or`.
-HOST, DEVICE, NONE, UNKNOWN = 1, 2, 4, 8
+HOST: Final = 1
+DEVICE: Final = 2
+NONE: Final = 4
+UNKNOWN: Final = 8
 
 # How a device value comes to be, cheapest first; a join takes the larger. From SAVED on, live inputs can't give it back.
-LIVE, CONST, CHEAP, PERSIST, BUFFER, EXPENSIVE, OPAQUE, CHILD, COLLECTIVE, WORKSPACE, RANDOM = range(11)
-SAVED = BUFFER
-COST_NAMES = {
+LIVE: Final = 0
+CONST: Final = 1
+CHEAP: Final = 2
+PERSIST: Final = 3
+BUFFER: Final = 4
+EXPENSIVE: Final = 5
+OPAQUE: Final = 6
+CHILD: Final = 7
+COLLECTIVE: Final = 8
+WORKSPACE: Final = 9
+RANDOM: Final = 10
+SAVED: Final = 4
+COST_NAMES: Final = {
     LIVE: "an input or an alias of one",
     CONST: "a constant tensor",
     CHEAP: "cheap to derive",
@@ -38,7 +51,9 @@ COST_NAMES = {
 }
 
 # Confidence, as a number that a join lowers.
-LOW, MEDIUM, HIGH = 0, 1, 2
+LOW: Final = 0
+MEDIUM: Final = 1
+HIGH: Final = 2
 
 
 class Why:
@@ -259,7 +274,7 @@ class Test:
 
 Ref = Const | Func | Cls | Mod | Ext | Bound | Attr | Seq | Inst | Recv | Partial | Test
 
-_NO_NAMES: frozenset[str] = frozenset()
+_NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 class Value:
@@ -334,9 +349,9 @@ def replace(
     )
 
 
-HOST_VALUE = Value(HOST)
-NONE_VALUE = Value(NONE, ref=Const(None))
-UNKNOWN_VALUE = Value(UNKNOWN, OPAQUE, sure=LOW)
+HOST_VALUE: Final = Value(HOST)
+NONE_VALUE: Final = Value(NONE, ref=Const(None))
+UNKNOWN_VALUE: Final = Value(UNKNOWN, OPAQUE, sure=LOW)
 
 
 def const(value: object) -> Value:
@@ -352,7 +367,7 @@ def external(dotted: str, tags: frozenset[str] = _NO_NAMES) -> Value:
     return found
 
 
-_EXTERNALS: dict[tuple[str, frozenset[str]], Value] = {}
+_EXTERNALS: Final[dict[tuple[str, frozenset[str]], Value]] = {}
 
 
 def host(why: Why | None = None, sure: int = HIGH, deps: frozenset[str] = _NO_NAMES) -> Value:
@@ -511,7 +526,7 @@ def carried(value: Value, depth: int = 0, seen: set[int] | None = None) -> Value
     return result
 
 
-_CONTAINER = frozenset(("container",))
+_CONTAINER: Final = frozenset(("container",))
 
 
 def _gathered(a: Value, b: Value) -> Value:
