@@ -1,4 +1,6 @@
-"""Compiles the modules that a run spends its time in, where a C compiler is at hand; a wheel without them works the same.
+"""What a wheel has beside the text of its modules: the tables in one piece, and compiled modules.
+
+Those that a run spends its time in are compiled where a C compiler is at hand; a wheel without them works the same.
 
 The modules are ordinary Python: mypyc translates them, Python prefers what is compiled to the text beside it, and the
 text stays in the wheel. ``CACHELINT_COMPILE=0`` leaves it at that, ``CACHELINT_COMPILE=1`` makes a failure to compile
@@ -8,11 +10,13 @@ one of the build. An editable install is never compiled: its modules are there t
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sys
 import sysconfig
 import tempfile
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,8 +38,8 @@ COMPILED = {
 SWITCH = "CACHELINT_COMPILE"
 
 
-class Compiled(BuildHookInterface[Any]):
-    """The hook: the wheel gets compiled modules beside the text of theirs."""
+class Hook(BuildHookInterface[Any]):
+    """The hook that hatchling finds in this file."""
 
     def dependencies(self) -> list[str]:
         """What the build needs besides hatchling."""
@@ -43,27 +47,38 @@ class Compiled(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and put the results into the wheel."""
-        if version == "editable" or self.target_name != "wheel" or not _possible():
+        if version == "editable" or self.target_name != "wheel":
             return
-        folder = tempfile.mkdtemp(prefix="cachelint-build-")
+        self._folder = Path(tempfile.mkdtemp(prefix="cachelint-build-"))
+        build_data["force_include"].update(_tables(Path(self.root, "rules"), self._folder))
+        if not _possible():
+            return
         try:
             with contextlib.chdir(self.root):
-                made = _compile(Path(folder))
+                made = _compile(self._folder)
         except (Exception, SystemExit) as error:  # mypyc leaves by the latter
-            shutil.rmtree(folder, ignore_errors=True)
             if os.environ.get(SWITCH) == "1":
                 raise
             self.app.display_warning(f"torch-cachelint is not compiled, and slower for it: {error}")
             return
-        self._folder = folder
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
         build_data["force_include"].update(made)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was only needed until the wheel was written."""
-        if folder := getattr(self, "_folder", None):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(getattr(self, "_folder", ""), ignore_errors=True)
+
+
+def _tables(rules: Path, folder: Path) -> dict[str, str]:
+    """The tables of each folder of ``rules/`` as one file of JSON, and its place in the wheel."""
+    made = {}
+    for tables in (path for path in rules.iterdir() if path.is_dir()):
+        packed = folder / f"{tables.name}.json"
+        found = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(tables.glob("*.toml"))}
+        packed.write_text(json.dumps(found, separators=(",", ":")), encoding="utf-8")
+        made[str(packed)] = f"cachelint/_rules/{packed.name}"
+    return made
 
 
 def _possible() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from functools import lru_cache
 from typing import Any
@@ -17,10 +18,18 @@ def rules_dir() -> str:
 
 
 def load_tables(folder: str) -> dict[str, dict[str, Any]]:
-    """Every TOML file of ``rules/<folder>``, by stem, in name order. Raises OSError and tomllib.TOMLDecodeError."""
-    import tomllib
+    """Every TOML file of ``rules/<folder>``, by stem, in name order. Raises OSError and tomllib.TOMLDecodeError.
 
+    A wheel has them as one file of JSON as well, which is read in a tenth of the time.
+    """
     base = os.path.join(rules_dir(), folder)
+    try:
+        with open(f"{base}.json", "rb") as packed:
+            found: dict[str, dict[str, Any]] = json.load(packed)
+        return found
+    except FileNotFoundError:
+        import tomllib
+
     tables = {}
     for name in sorted(os.listdir(base)):
         if name.endswith(".toml"):

@@ -125,8 +125,7 @@ class Job:
         path = self.todo[item]
         shown = display_path(path, self.cwd)
         try:
-            with _time_limit(self.limit):
-                record = self._examine(path, shown)
+            record = self._examine(path, shown)
         except TimeUp:
             record = self.failed(item, f"gave up after {self.limit:.0f} s")
         except RecursionError:
@@ -153,6 +152,12 @@ class Job:
             return Record(path, digest, head=_line({"errors": [error.error]}))
         if not self.engine.wants(raw, self.settings):
             return self._rejected(path, source, digest)
+        with _time_limit(self.limit):
+            return self._judged(path, source, digest)
+
+    def _judged(self, path: str, source: Source, digest: str) -> Record:
+        """The record of a file that may hold something to judge."""
+        raw = self.raw[path]
         self._sources[path] = source
         self.prepare()
         result = self._relabelled(self.engine.analyze(path, self._project, self.settings))
@@ -320,7 +325,7 @@ def brief(error: Exception) -> str:
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if f"{os.sep}cachelint{os.sep}" in code.co_filename:
+        if f"{os.sep}cachelint{os.sep}" in os.sep + code.co_filename:  # compiled code has a relative name
             place = f" at {os.path.basename(code.co_filename)}:{trace.tb_lineno}"
         trace = trace.tb_next
     text = " ".join(str(error).split())[:200]

@@ -119,7 +119,7 @@ class Project:
 
     def find_module(self, dotted: str, importer: str, level: int = 0) -> str | None:
         """The path of the module that ``importer`` means, or None when it lies outside the project."""
-        folder = os.path.dirname(importer)
+        folder = importer.rpartition(os.sep)[0]
         key = (f"{'.' * level}{dotted}", folder)
         if key not in self._paths:
             outer, self.missed = self.missed, set()

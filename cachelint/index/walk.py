@@ -137,4 +137,11 @@ def code_of(node: ast.AST) -> str:
     while isinstance(here, ast.Attribute):
         tail = f".{here.attr}{tail}"
         here = here.value
-    return here.id + tail if isinstance(here, ast.Name) else ast.unparse(node)
+    if isinstance(here, ast.Name):
+        return here.id + tail
+    if isinstance(node, ast.Constant) and type(node.value) in _PLAIN_VALUES:
+        return repr(node.value)
+    return ast.unparse(node)
+
+
+_PLAIN_VALUES: Final = frozenset((bool, int, type(None)))

@@ -13,6 +13,23 @@ from cachelint.index.walk import children, parents, walk
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_NAMING = frozenset(
+    (
+        ast.arg,
+        ast.alias,
+        ast.Global,
+        ast.Nonlocal,
+        ast.FunctionDef,
+        ast.AsyncFunctionDef,
+        ast.ClassDef,
+        ast.Import,
+        ast.ImportFrom,
+        ast.ExceptHandler,
+        ast.MatchAs,
+        ast.MatchStar,
+    )
+)
+"""What means something by a name, names aside: most nodes are neither, and are asked no further."""
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -115,6 +132,8 @@ class Flow:
         for item in walk(self.node):
             if isinstance(item, ast.Name):
                 names.add(item.id)
+            elif type(item) not in _NAMING:
+                continue
             elif isinstance(item, ast.arg):
                 names.add(item.arg)
             elif isinstance(item, (ast.Global, ast.Nonlocal)):
@@ -137,6 +156,8 @@ class Flow:
             if isinstance(item, ast.Name) and not isinstance(item.ctx, ast.Load):
                 if not self.in_comprehension(item):
                     found.setdefault(item.id, []).append(item)
+            elif type(item) not in _NAMING:
+                continue
             elif isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 found.setdefault(item.name, []).append(item)
             elif isinstance(item, (ast.Import, ast.ImportFrom)):
