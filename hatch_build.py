@@ -43,7 +43,7 @@ class Hook(BuildHookInterface[Any]):
 
     def dependencies(self) -> list[str]:
         """What the build needs besides hatchling."""
-        return ["mypy[mypyc]>=1.15", "setuptools>=77"] if _possible() else []
+        return ["mypy[mypyc]>=1.15", "setuptools>=77"] if possible() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and put the results into the wheel."""
@@ -51,7 +51,7 @@ class Hook(BuildHookInterface[Any]):
             return
         self._folder = Path(tempfile.mkdtemp(prefix="cachelint-build-"))
         build_data["force_include"].update(_tables(Path(self.root, "rules"), self._folder))
-        if not _possible():
+        if not possible():
             return
         try:
             with contextlib.chdir(self.root):
@@ -81,7 +81,7 @@ def _tables(rules: Path, folder: Path) -> dict[str, str]:
     return made
 
 
-def _possible() -> bool:
+def possible() -> bool:
     """Whether there is what compiling takes: CPython, its headers and a C compiler."""
     if os.environ.get(SWITCH) == "0" or sys.implementation.name != "cpython":
         return False

@@ -24,10 +24,11 @@ needs_backend = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """The wheel of this checkout, built in process by its own backend."""
+    """The wheel of this checkout, built in process by its own backend: the plain one, see ``test_compiled.py``."""
     out = tmp_path_factory.mktemp("wheel")
     build = f"from hatchling.build import build_wheel; print(build_wheel({str(out)!r}))"
-    run = subprocess.run([sys.executable, "-c", build], cwd=ROOT, capture_output=True, text=True, check=True)
+    env = {**os.environ, "CACHELINT_COMPILE": "0"}
+    run = subprocess.run([sys.executable, "-c", build], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     return zipfile.ZipFile(out / run.stdout.split()[-1])
 
 
@@ -50,10 +51,12 @@ def test_the_wheel_holds_the_package_and_the_catalogue(wheel: zipfile.ZipFile) -
     assert shipped <= names
     rules = {path.relative_to(ROOT / "rules").as_posix() for path in (ROOT / "rules").rglob("*") if path.is_file()}
     assert {f"cachelint/_rules/{path}" for path in rules} <= names
+    assert {"cachelint/_rules/dialects.json", "cachelint/_rules/operators.json"} <= names
     assert "cachelint/py.typed" in names
     tops = {name.split("/")[0] for name in names}
     assert tops == {"cachelint", f"torch_cachelint-{__version__}.dist-info"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert str(wheel.filename).endswith("-py3-none-any.whl")
 
 
 @needs_backend

@@ -380,8 +380,12 @@ def sequence(items: Iterable[Value], mutable: bool = False) -> Value:
     return Value(HOST, ref=Seq(list(items), mutable=mutable))
 
 
-def join(a: Value, b: Value) -> Value:
-    """The value that may be either."""
+DEEP: Final = 6
+"""How many containers inside one another are followed: what is deeper neither joins nor counts as carried."""
+
+
+def join(a: Value, b: Value, depth: int = 0) -> Value:
+    """The value that may be either. ``depth`` is how many containers it is inside of."""
     if a is b:
         return a
     # None brings nothing but its bit: the other's ref, roots and evidence stay.
@@ -391,7 +395,7 @@ def join(a: Value, b: Value) -> Value:
         return a if a.kinds & NONE else replace(a, kinds=a.kinds | NONE)
     ref = a.ref
     if ref is not b.ref:
-        ref = _join_ref(a.ref, b.ref)
+        ref = _join_ref(a.ref, b.ref, depth)
     return _both(a, b, ref, a.tags | b.tags if a.tags is not b.tags else a.tags)
 
 
@@ -426,13 +430,13 @@ def _weight(value: Value) -> int:
     return value.cost + (2000 if kinds & DEVICE else 0) + (1000 if kinds & UNKNOWN else 0)
 
 
-def _join_ref(a: Ref | None, b: Ref | None) -> Ref | None:
+def _join_ref(a: Ref | None, b: Ref | None, depth: int) -> Ref | None:
     if a is None or b is None:
         # A container on one path and a plain value on the other: the container still carries.
         other = b if a is None else a
         return other if isinstance(other, (Seq, Inst)) else None
     if isinstance(a, Seq) and isinstance(b, Seq):
-        return _join_seq(a, b)
+        return _join_seq(a, b, depth + 1) if depth < DEEP else a
     if isinstance(a, Const) and isinstance(b, Const):
         return a if a.value == b.value and type(a.value) is type(b.value) else None
     if isinstance(a, Ext) and a == b:
@@ -461,24 +465,24 @@ def _only_raises(func: Func) -> bool:
     return len(body) == 1 and isinstance(body[0], ast.Raise)
 
 
-def _join_seq(a: Seq, b: Seq) -> Seq:
+def _join_seq(a: Seq, b: Seq, depth: int) -> Seq:
     if a.items is not None and b.items is not None and len(a.items) == len(b.items):
-        items = [join(x, y) for x, y in zip(a.items, b.items, strict=True)]
-        rest = a.rest if b.rest is None else b.rest if a.rest is None else join(a.rest, b.rest)
+        items = [join(x, y, depth) for x, y in zip(a.items, b.items, strict=True)]
+        rest = a.rest if b.rest is None else b.rest if a.rest is None else join(a.rest, b.rest, depth)
         return Seq(items, rest, a.keys or b.keys, a.mutable or b.mutable, a.shared or b.shared)
     if a.keys is not None and b.keys is not None:
         keys = dict(a.keys)
         for key, value in b.keys.items():
-            keys[key] = join(keys[key], value) if key in keys else value
-        rest = a.rest if b.rest is None else b.rest if a.rest is None else join(a.rest, b.rest)
+            keys[key] = join(keys[key], value, depth) if key in keys else value
+        rest = a.rest if b.rest is None else b.rest if a.rest is None else join(a.rest, b.rest, depth)
         return Seq(None, rest, keys, True, a.shared or b.shared)
-    rest_all = join_all([*a.each(), *b.each()])
+    rest_all = join_all([*a.each(), *b.each()], depth)
     joined = Seq(None, rest_all, None, a.mutable or b.mutable, a.shared or b.shared)
-    joined.variants = _variants(a, b)
+    joined.variants = _variants(a, b, depth)
     return joined
 
 
-def _variants(a: Seq, b: Seq) -> tuple[list[Value], ...]:
+def _variants(a: Seq, b: Seq, depth: int) -> tuple[list[Value], ...]:
     """The tuples that either of two may be, one a length; none where one of them is something else."""
     found: dict[int, list[Value]] = {}
     for seq in (a, b):
@@ -487,15 +491,17 @@ def _variants(a: Seq, b: Seq) -> tuple[list[Value], ...]:
             return ()
         for items in known:
             other = found.get(len(items))
-            found[len(items)] = items if other is None else [join(x, y) for x, y in zip(other, items, strict=True)]
+            found[len(items)] = (
+                items if other is None else [join(x, y, depth) for x, y in zip(other, items, strict=True)]
+            )
     return tuple(found.values())
 
 
-def join_all(values: Iterable[Value]) -> Value | None:
+def join_all(values: Iterable[Value], depth: int = 0) -> Value | None:
     """The join of all, None for none."""
     result: Value | None = None
     for value in values:
-        result = value if result is None else join(result, value)
+        result = value if result is None else join(result, value, depth)
     return result
 
 
@@ -514,7 +520,7 @@ def carried(value: Value, depth: int = 0, seen: set[int] | None = None) -> Value
     else:
         return value
     seen = seen or set()
-    if depth > 5 or id(ref) in seen:
+    if depth >= DEEP or id(ref) in seen:
         return value
     seen = seen | {id(ref)}
     result = replace(value, ref=None)
