@@ -268,6 +268,13 @@ def class_info(
     return info
 
 
+def empty_class(name: str, place: str) -> ClassInfo:
+    """A class that stands for one that is not here."""
+    node = ast.parse(f"class {name}: ...").body[0]
+    assert isinstance(node, ast.ClassDef)
+    return ClassInfo(node, ModuleInfo(place, "", place), name)
+
+
 def _members(body: list[ast.stmt], info: ClassInfo) -> None:
     for item in body:
         if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -18,7 +18,7 @@ from cachelint.collect.log import (
     Read,
     ReceiverLog,
 )
-from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, class_info
+from cachelint.index.module import ClassInfo, FunctionNode, ModuleInfo, empty_class
 from cachelint.index.project import Project
 from cachelint.index.walk import code_of
 from cachelint.infer.symbols import STRONG, Outcome, Symbol
@@ -88,7 +88,7 @@ class Frame:
         return None
 
 
-OUTSIDE: Final = class_info(ast.ClassDef("object", [], [], [], []), ModuleInfo("<outside>", "", "<outside>"), "")
+OUTSIDE: Final = empty_class("object", "<outside>")
 """The class of objects whose own is not here."""
 
 _SMALL: Final = frozenset(("small",))

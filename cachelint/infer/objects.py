@@ -9,7 +9,7 @@ from cachelint.collect.log import (
     ChildCall,
     Save,
 )
-from cachelint.index.module import ClassInfo, ModuleInfo, class_info
+from cachelint.index.module import ClassInfo, empty_class
 from cachelint.index.walk import last_name
 from cachelint.infer.annotations import is_enum, is_record
 from cachelint.infer.library import Library
@@ -43,7 +43,7 @@ from cachelint.infer.values import (
 )
 
 # The context of a function that is only followed for its result.
-_CONTEXT: Final = class_info(ast.ClassDef("Context", [], [], [], []), ModuleInfo("<context>", "", "<context>"), "")
+_CONTEXT: Final = empty_class("Context", "<context>")
 
 
 class Objects(Library):
