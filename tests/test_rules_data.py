@@ -54,7 +54,7 @@ RESULTS = {
     "collective",
     "host_value",
 }
-POSITIONAL = {"fills", "host_arg", "device_arg", "device_list_arg", "result_of"}
+POSITIONAL = {"fills", "host_arg", "device_arg", "device_list_arg", "result_of", "out_place"}
 OTHER = {"modules", "kind", "multi", "inplace", "not_inplace", "handle_prefix"}
 
 TABLES = sorted(OPERATORS.glob("*.toml"))
@@ -296,3 +296,30 @@ def test_no_public_name_of_ctx_counts_as_a_field(dialect: str) -> None:
     if dialect == "torch-library":
         seen -= {"mark_shared_storage", "save_for_forward"}
     assert not sorted(seen - api - {"name"})  # a method that nobody calls, and an attribute that people set
+
+
+def test_out_stands_where_numpy_has_it() -> None:
+    import inspect
+
+    import numpy
+
+    seen = 0
+    for word in load(OPERATORS / "numpy.toml")["out_place"].split():
+        name, _, place = word.partition(":")
+        function = getattr(numpy, name)
+        if isinstance(function, numpy.ufunc):
+            assert int(place) == function.nin, name
+        else:
+            try:
+                parameters = list(inspect.signature(function).parameters)
+            except ValueError:
+                continue
+            if "out" not in parameters:
+                continue  # keyword only, or a form of its own
+            assert parameters.index("out") == int(place), name
+        seen += 1
+    assert seen > 90
+    functions = dict(word.split(":") for word in load(OPERATORS / "numpy.toml")["out_place"].split())
+    for word in load(OPERATORS / "ndarray.toml")["out_place"].split():
+        name, _, place = word.partition(":")
+        assert int(place) == int(functions[name]) - 1, name

@@ -56,6 +56,9 @@ class Operators:
     device_list_args: dict[str, tuple[str, ...]] = field(default_factory=dict)
     method_host_args: dict[str, tuple[str, ...]] = field(default_factory=dict)
     method_device_args: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    out_places: dict[str, int] = field(default_factory=dict)
+    """The place of ``out`` among the positional arguments, by the bare name of a function."""
+    method_out_places: dict[str, int] = field(default_factory=dict)
     libraries: frozenset[str] = frozenset()
     namespaces: frozenset[str] = frozenset()
     """The dotted names under which the functions stand, and what stands before them."""
@@ -96,6 +99,10 @@ def operators() -> Operators:
     namespaces: set[str] = set()
     for table in load_tables("operators").values():
         modules = str(table.get("modules", "")).split()
+        places = result.method_out_places if table.get("kind") == "method" else result.out_places
+        for entry in str(table.get("out_place", "")).split():
+            name, _, place = entry.rpartition(":")
+            places[name] = int(place)
         if table.get("kind") == "method":
             _methods(table, result, host_attrs, alias_attrs, not_inplace)
             plain_attrs.update(str(table.get("host_attr_any", "")).split())

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from cachelint.fix.functions.flow import Flow
 from cachelint.index.walk import blocks, last_name, walk
+from cachelint.infer.optable import operators
 
 Library = Callable[[ast.expr], str | None]
 """The dotted name of what an expression means in a library."""
@@ -20,27 +21,6 @@ _CHANGING = frozenset(
     "setfield setflags byteswap".split()
 )
 """Methods that change a container or an array."""
-_INPUTS = {
-    # Functions by name and how many arguments come before ``out``.
-    **dict.fromkeys(
-        "exp exp2 expm1 log log2 log10 log1p sqrt square cbrt abs absolute fabs negative positive sign sin cos tan tanh "
-        "sinh cosh arcsin arccos arctan arcsinh arccosh arctanh floor ceil rint trunc reciprocal isnan isinf isfinite "
-        "logical_not invert bitwise_not conj conjugate deg2rad rad2deg signbit".split(),
-        1,
-    ),
-    **dict.fromkeys(
-        "add subtract multiply divide true_divide floor_divide power float_power maximum minimum fmax fmin mod "
-        "remainder fmod arctan2 hypot logaddexp logaddexp2 copysign nextafter ldexp greater greater_equal less "
-        "less_equal equal not_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor left_shift "
-        "right_shift heaviside matmul dot max min amax amin argmax argmin any all round around concatenate choose".split(),
-        2,
-    ),
-    **dict.fromkeys("clip sum mean prod std var cumsum cumprod nansum nanmean take compress".split(), 3),
-}
-_OF_ARRAYS = frozenset(
-    "clip sum mean prod std var cumsum cumprod take compress max min argmax argmin any all round dot choose".split()
-)
-"""Those that arrays have as methods, too, with one argument less."""
 _FILL = frozenset(("numpy.fill_diagonal", "numpy.copyto", "numpy.put", "numpy.place", "numpy.putmask"))
 
 
@@ -174,16 +154,15 @@ class Blocks:
 
 def outputs(call: ast.Call, method: bool) -> list[ast.expr]:
     """The arrays that a call is to write into which are given by their place: ``xp.exp(x, y)``, ``x.clip(0, 1, y)``."""
-    name = last_name(call.func)
-    count = _INPUTS.get(name)
+    name, table = last_name(call.func), operators()
+    if method and isinstance(call.func, ast.Attribute):
+        count = table.method_out_places.get(name)
+    elif method and (name in table.method_out_places or name == "abs"):
+        return []  # a builtin, or a function of the program's own
+    else:
+        count = table.out_places.get(name)
     if count is None:
         return []
-    if method and isinstance(call.func, ast.Attribute):
-        if name not in _OF_ARRAYS:
-            return []
-        count -= 1
-    elif method and name in _OF_ARRAYS | {"abs"}:
-        return []  # a builtin, or a function of the program's own
     return [arg for arg in call.args[count:] if not isinstance(arg, ast.Constant)]
 
 
