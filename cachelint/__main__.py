@@ -8,6 +8,8 @@ import sys
 
 _BRIEF = frozenset(("audit", "check", "explain", "fix", "rule"))
 """Commands that end before garbage matters, and run nobody else's code."""
+_DEEP = 4_000
+"""How deep the analysis may recurse: a chain of 500 operators or branches is read, and the stack still holds."""
 
 
 def main() -> None:
@@ -33,6 +35,7 @@ def run() -> int:
         return 0
     if arguments and arguments[0] in _BRIEF:
         gc.disable()  # going through all that a run has parsed takes longer than its report
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), _DEEP))
     try:
         from cachelint.cli import run as run_command
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -359,3 +360,20 @@ def test_the_recursion_limit_is_left_alone(tmp_path: Path) -> None:
     before = sys.getrecursionlimit()
     _only(tmp_path, _nested("sums", 5_000).encode())
     assert sys.getrecursionlimit() == before
+
+
+@pytest.mark.parametrize(
+    "chain", ["x" + " + x" * 600, "x" + ".abs()" * 400, "-" * 600 + "x", "x if x.a else " * 500 + "x"]
+)
+def test_long_chains_are_read(tmp_path: Path, chain: str) -> None:
+    """Recursion deeper than Python's own limit, through the command."""
+    text = (
+        "import torch\n\n\nclass F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        f"        y = {chain}\n        ctx.y = y\n        return y\n\n    @staticmethod\n"
+        "    def backward(ctx, grad):\n        return grad * ctx.y\n"
+    )
+    (tmp_path / "long.py").write_text(text)
+    command = [sys.executable, "-m", "cachelint", "check", "--no-cache", "--output-format", "concise", "long.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "`y`" in done.stdout
